@@ -1,0 +1,73 @@
+# `make test` and `make demo` are the two commands to know; `make help` lists the rest.
+# Nothing here writes outside this folder, temporary files of the tests aside.
+
+PYTHON ?= python3
+VENV := .venv
+PY := $(VENV)/bin/python
+STAMP := $(VENV)/.installed
+# What is handed on: `make test ARGS="tests/core -x"`, `make demo CHECK=1`.
+ARGS ?=
+CHECK ?=
+
+# pip's downloads stay in this folder too, unless the caller shares a cache of their own.
+export PIP_CACHE_DIR ?= $(CURDIR)/.cache/pip
+export PIP_DISABLE_PIP_VERSION_CHECK ?= 1
+# A PYTHONPATH or a user's site-packages from outside must not decide whether our tests pass.
+unexport PYTHONPATH PYTHONHOME
+export PYTHONNOUSERSITE := 1
+
+.PHONY: help $(VENV) test test-gpu demo lint format bench build fresh clean
+.DEFAULT_GOAL := help
+
+help: ## list the commands
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
+
+$(VENV): $(STAMP)
+
+# Install anew only when the dependencies may have changed: the package itself is editable.
+# pyproject.toml says what is needed, the stamp says when it was last met.
+$(STAMP): pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+	  echo "jupyter_gpu needs Python 3.11 or newer; name one: make test PYTHON=python3.12" >&2; exit 1; }
+	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { \
+	  echo "$(PYTHON) cannot make environments; on Debian and Ubuntu: apt-get install python3-venv" >&2; exit 1; }
+	@test -x $(PY) || $(PYTHON) -m venv $(VENV)
+	$(PY) -m pip install --quiet --editable '.[test,dev]'
+	@touch $@
+
+test: $(STAMP) ## run every test (ARGS="tests/core -x" for some)
+	$(PY) -m pytest $(ARGS)
+
+test-gpu: $(STAMP) ## run the tests that need a real card
+	$(PY) -m pytest tests/gpu $(ARGS)
+
+demo: $(STAMP) ## the whole story on simulated GPUs (CHECK=1: only say whether it went right)
+	$(PY) -m tests.stories.demo $(if $(CHECK),--check) $(ARGS)
+
+lint: $(STAMP) ## style, format, types, and that generated files are fresh
+	$(PY) -m ruff check
+	$(PY) -m ruff format --check
+	$(PY) -m mypy
+	$(PY) -m tests.house.generate --check
+
+format: $(STAMP) ## put every file into shape
+	$(PY) -m ruff check --fix-only --quiet
+	$(PY) -m ruff format
+
+generate: $(STAMP) ## write the generated files anew
+	$(PY) -m tests.house.generate
+
+bench: $(STAMP) ## measure what docs promise, beside a peer
+	$(PY) -m tests.bench $(ARGS)
+
+build: $(STAMP) ## make the sdist and the wheel
+	rm -rf dist
+	$(PY) -m build
+
+fresh: ## forget the environment and make it again
+	rm -rf $(VENV)
+	$(MAKE) $(VENV)
+
+clean: ## remove what make and the tools made, the environment aside
+	rm -rf dist build .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find . -name __pycache__ -not -path './$(VENV)/*' -prune -exec rm -rf {} +

@@ -1,0 +1,37 @@
+"""Share the GPUs of a lab: reserve one for a notebook, queue a training that yields and resumes.
+
+The public names arrive on first use, so that a training which imports `jupyter_gpu.training` pays for
+nothing else and needs none of our dependencies.
+"""
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .client import AsyncClient, Client, reserve, status, submit
+
+__version__ = "0.1.0"
+
+__all__ = ["AsyncClient", "Client", "__version__", "reserve", "status", "submit"]
+
+# Each public name and the module that defines it.
+_HOME = {
+    "AsyncClient": "client",
+    "Client": "client",
+    "reserve": "client",
+    "status": "client",
+    "submit": "client",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Import a public name the first time somebody asks for it."""
+    if name not in _HOME:
+        msg = f"module {__name__!r} has no attribute {name!r}"
+        raise AttributeError(msg)
+    return getattr(importlib.import_module(f".{_HOME[name]}", __name__), name)
+
+
+def __dir__() -> list[str]:
+    """Show the lazy names to completion as if they were here already."""
+    return sorted({*globals(), *__all__})

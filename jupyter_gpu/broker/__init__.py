@@ -1,0 +1,1 @@
+"""The one process that owns the devices of its pools and writes the store."""
