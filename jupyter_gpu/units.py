@@ -1,0 +1,172 @@
+"""Lengths of time and amounts of memory as people write them: "1h30m" and "20GiB" <-> seconds and bytes.
+
+Every face reads and shows quantities through here, so that a magic, a command and a form mean the same.
+What cannot be meant is refused with a sentence: what was read, why not, what to write instead.
+"""
+
+import math
+import re
+from datetime import datetime, timedelta, tzinfo
+from decimal import Decimal
+from typing import NamedTuple
+
+import pytimeparse2
+
+from .errors import InvalidAsk
+
+MAX_SECONDS = 3650 * 86_400
+"""Ten years. Nobody means more; who types it has added a digit."""
+
+MAX_BYTES = 2**60
+"""One EiB, well inside the 64-bit integers of SQLite and JSON readers."""
+
+MISSING = "n/a"
+"""How a quantity reads that nobody could measure. Never 0: that would be a measurement."""
+
+_TIME_STEPS = (("d", 86_400), ("h", 3_600), ("m", 60), ("s", 1))
+_SIZE_STEPS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
+
+# As the standard has it: GB counts in thousands, GiB in 1024s. A bare G is decimal, which is what it says,
+# and errs on the side that still fits the card.
+_SIZE_UNITS: dict[str, int] = {"": 1, "b": 1} | {
+    letter + suffix: base**power
+    for power, letter in enumerate("kmgtpe", start=1)
+    for suffix, base in (("", 1000), ("b", 1000), ("i", 1024), ("ib", 1024))
+}
+_SIZE = re.compile(r"([+-]?)\s*(\d{1,20}(?:\.\d{0,20})?)\s*([a-z]*)", re.IGNORECASE)
+
+_WEEKDAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
+_ROOM = 40  # characters of what was typed, in a sentence that should fit a line
+
+
+class _Measure(NamedTuple):
+    """What the refusals about one quantity have to say."""
+
+    kind: str
+    unit: str
+    most: int
+    most_in_words: str
+    hint: str
+
+
+_SECONDS = _Measure(
+    "a length of time", "second", MAX_SECONDS, "10 years", "Write a length such as 45s, 90m, 2h, 1h30m or 1d."
+)
+_BYTES = _Measure(
+    "an amount of memory",
+    "byte",
+    MAX_BYTES,
+    "1 EiB",
+    "Write an amount such as 500MB, 20GB or 20GiB: GB counts in thousands, GiB in 1024s.",
+)
+
+
+def parse_seconds(text: str | float, *, what: str = "duration", allow_zero: bool = False) -> int:
+    """Read "2h", "1h30m", "1.5h", "7 days" or a plain number of seconds; `what` names it in the refusal."""
+    seconds = _read_seconds(text) if isinstance(text, str) else _plain(text)
+    return _accept(text, seconds, what, _SECONDS, allow_zero=allow_zero)
+
+
+def parse_bytes(text: str | float, *, what: str = "size", allow_zero: bool = False) -> int:
+    """Read "20GiB", "500MB", "1.5 TiB" or a plain number of bytes; `what` names it in the refusal."""
+    size = _read_bytes(text) if isinstance(text, str) else _plain(text)
+    return _accept(text, size, what, _BYTES, allow_zero=allow_zero)
+
+
+def format_seconds(seconds: float | None, *, parts: int = len(_TIME_STEPS)) -> str:
+    """Write a length as parse_seconds reads it; `parts=2` keeps the two largest units, enough for a table."""
+    if seconds is None or not math.isfinite(seconds):
+        return MISSING
+    rest = abs(round(seconds))
+    words: list[tuple[int, str]] = []
+    for unit, length in _TIME_STEPS:
+        count, rest = divmod(rest, length)
+        # Parts are counted from the first that is not empty, so that 1d0h5m in two parts is 1d.
+        if count or words:
+            words.append((count, unit))
+    shown = "".join(f"{count}{unit}" for count, unit in words[:parts] if count)
+    return ("-" if seconds < 0 and shown else "") + (shown or "0s")
+
+
+def format_bytes(size: float | None) -> str:
+    """Write an amount in its largest binary unit, to one decimal, as parse_bytes reads it: "71.3GiB"."""
+    if size is None or not math.isfinite(size):
+        return MISSING
+    count = abs(round(size))
+    for power, unit in enumerate(_SIZE_STEPS):
+        # Integers all the way: tenths of the unit, rounded half up, decide whether the next unit is due.
+        tenths = (count * 20 // 1024**power + 1) // 2
+        if tenths < 10 * 1024 or unit == _SIZE_STEPS[-1]:
+            break
+    whole, tenth = divmod(tenths, 10)
+    sign = "-" if size < 0 and tenths else ""
+    return f"{sign}{whole}.{tenth}{unit}" if tenth else f"{sign}{whole}{unit}"
+
+
+def format_when(when: float | None, now: float, *, tz: tzinfo | None = None) -> str:
+    """Write an instant as people say it at `now`: "14:05", "tomorrow 14:05", "Thu 14:05", "2026-12-24 14:05".
+
+    Both are Unix seconds; without `tz` the clock on the reader's wall counts.
+    """
+    if when is None:
+        return MISSING
+    then = datetime.fromtimestamp(when, tz)
+    days = (then.date() - datetime.fromtimestamp(now, tz).date()) // timedelta(days=1)
+    clock = f"{then:%H:%M}"
+    if days == 0:
+        return clock
+    if days in (-1, 1):
+        return f"{'tomorrow' if days == 1 else 'yesterday'} {clock}"
+    # A bare weekday always means the coming one, and the one a week from now would be today's name.
+    if 1 < days < len(_WEEKDAYS):
+        return f"{_WEEKDAYS[then.weekday()]} {clock}"
+    return f"{then:%Y-%m-%d} {clock}"
+
+
+def _read_seconds(text: str) -> float | None:
+    # 1:30 is ninety seconds to some programs and ninety minutes to people, so we do not guess.
+    if ":" in text:
+        return None
+    try:
+        return _plain(pytimeparse2.parse(text, raise_exception=True))
+    except OverflowError:
+        return math.inf
+    except (ValueError, AttributeError):  # the latter where the text has lines
+        return None
+
+
+def _read_bytes(text: str) -> Decimal | None:
+    found = _SIZE.fullmatch(text.strip())
+    unit = _SIZE_UNITS.get(found[3].lower()) if found else None
+    if found is None or unit is None:
+        return None
+    return Decimal(found[1] + found[2]) * unit
+
+
+def _plain(number: object) -> float | None:
+    # True is a number to Python and a slip to everybody else; NaN is no number to anybody.
+    if isinstance(number, bool) or not isinstance(number, int | float) or number != number:  # noqa: PLR0124
+        return None
+    return number
+
+
+def _accept(
+    text: object, amount: float | Decimal | None, what: str, measure: _Measure, *, allow_zero: bool
+) -> int:
+    """Round to whole units, or refuse with the reason."""
+    if amount is None:
+        why = f"cannot be read as {measure.kind}"
+    elif amount < 0:
+        why = "is negative"
+    elif amount > measure.most:
+        why = f"is more than {measure.most_in_words}, so it is taken for a slip"
+    elif amount == 0 and not allow_zero:
+        why = "is zero, which asks for nothing"
+    elif 0 < amount and round(amount) == 0:
+        why = f"is less than one {measure.unit}"
+    else:
+        return round(amount)
+    shown = repr(text)
+    if len(shown) > _ROOM:
+        shown = f"{shown[: _ROOM - 4]}...{shown[-1]}"
+    raise InvalidAsk(f"The {what} {shown} {why}.", hint=measure.hint)

@@ -1,0 +1,66 @@
+"""What every test may rely on: a clean environment, private folders, and Hypothesis without a stopwatch."""
+
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+# Two shared cores are slow at odd moments: a deadline would test the machine. In CI the examples are the
+# same in each run, so that a red build is about the change; on a developer's machine they keep wandering.
+settings.register_profile("dev", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("ci", settings.get_profile("dev"), derandomize=True)
+settings.load_profile("ci" if os.environ.get("CI") else "dev")
+
+# Words of the surroundings that would change what the code under test does.
+_STRAYS = ("JUPYTER", "CUDA_", "NVIDIA_", "SLURM_", "XDG_", "IPYTHON", "MASTER_")
+
+
+@dataclass(frozen=True)
+class Places:
+    """Where a broker under test keeps its socket and its state."""
+
+    runtime_dir: Path
+    state_dir: Path
+
+
+def _make_places() -> tuple[Path, Places]:
+    # Not tmp_path: the path of a Unix socket may have 107 bytes, and pytest's folders are long.
+    root = Path(tempfile.mkdtemp(prefix="jg-"))
+    places = Places(root / "run", root / "state")
+    places.runtime_dir.mkdir(mode=0o700)
+    places.state_dir.mkdir(mode=0o700)
+    return root, places
+
+
+@pytest.fixture(scope="session")
+def _shared_places() -> Iterator[tuple[Path, Places]]:
+    root, places = _make_places()
+    yield root, places
+    shutil.rmtree(root, ignore_errors=True)
+
+
+@pytest.fixture(autouse=True)
+def clean_environment(monkeypatch: pytest.MonkeyPatch, _shared_places: tuple[Path, Places]) -> None:
+    """Run each test as if on a new account: nothing of the caller's home, broker or cards leaks in."""
+    root, places = _shared_places
+    for name in list(os.environ):
+        if name.startswith(_STRAYS):
+            monkeypatch.delenv(name)
+    monkeypatch.setenv("HOME", str(root))
+    monkeypatch.setenv("JUPYTER_GPU_RUNTIME_DIR", str(places.runtime_dir))
+    monkeypatch.setenv("JUPYTER_GPU_STATE_DIR", str(places.state_dir))
+
+
+@pytest.fixture
+def tmp_runtime(monkeypatch: pytest.MonkeyPatch, clean_environment: None) -> Iterator[Places]:
+    """Give one test a broker's folders of its own, with a path short enough for a socket."""
+    root, places = _make_places()
+    monkeypatch.setenv("JUPYTER_GPU_RUNTIME_DIR", str(places.runtime_dir))
+    monkeypatch.setenv("JUPYTER_GPU_STATE_DIR", str(places.state_dir))
+    yield places
+    shutil.rmtree(root, ignore_errors=True)
