@@ -124,8 +124,9 @@ def format_when(when: float | None, now: float, *, tz: tzinfo | None = None) -> 
 
 
 def _read_seconds(text: str) -> float | None:
-    # 1:30 is ninety seconds to some programs and ninety minutes to people, so we do not guess.
-    if ":" in text:
+    # 1:30 is ninety seconds to some programs and ninety minutes to people, so we do not guess; and 1_000 is
+    # a number to Python alone.
+    if ":" in text or "_" in text:
         return None
     try:
         return _plain(pytimeparse2.parse(text, raise_exception=True))
@@ -162,7 +163,7 @@ def _accept(
         why = f"is more than {measure.most_in_words}, so it is taken for a slip"
     elif amount == 0 and not allow_zero:
         why = "is zero, which asks for nothing"
-    elif 0 < amount and round(amount) == 0:
+    elif amount > 0 and round(amount) == 0:
         why = f"is less than one {measure.unit}"
     else:
         return round(amount)
