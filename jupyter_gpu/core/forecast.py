@@ -1,0 +1,38 @@
+"""Expected duration, and who is ahead. A later issue makes the range; the questions are asked here alone."""
+
+from __future__ import annotations
+
+from ..model import Kind, State, Workload, World
+
+#: Work that has outlived its expectation is expected to take this much longer, again and again.
+OVERRUN_SECONDS = 300
+
+
+def expected_seconds(world: World, it: Workload) -> int:
+    """How long it will hold its devices: its own limit, else what its queue expects."""
+    if it.ask.duration_seconds is not None:
+        return it.ask.duration_seconds
+    queue = world.policy.queue(it.queue)
+    return 3600 if queue is None else queue.expected_seconds
+
+
+def expected_end_at(world: World, it: Workload, now: float) -> float:
+    """When the devices of a live workload are expected back."""
+    if it.state is State.YIELDING:
+        return max(now, it.yield_by or now) + world.policy.kill_after_seconds
+    if it.lease is None:
+        return now
+    if it.kind is Kind.RESERVATION and it.lease.ends_at is not None:
+        return max(now, it.lease.ends_at) + world.policy.reservation_grace_seconds
+    end = it.lease.granted_at + expected_seconds(world, it)
+    return end if end > now else now + OVERRUN_SECONDS
+
+
+def ahead_of(world: World, it: Workload) -> int:
+    """How many queued workloads stand before it in its queue; 0 is first."""
+    count = 0
+    for other in world.queued():
+        if other.id == it.id:
+            return count
+        count += other.queue == it.queue
+    return count

@@ -1,0 +1,348 @@
+"""The life of a workload: its events, the one table, and `evolve`, the only place where a state changes.
+
+Two rules of this file: everything that touches transitions lives here, and nothing here knows why an event happened.
+An event carries all that `evolve` needs (ends, graces, reasons), so folding the log needs no policy and no clock and
+gives the same world for ever. `docs/states.svg` is drawn from TABLE.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Union
+
+import msgspec
+
+from ..errors import Conflict
+from ..model import (
+    Condition,
+    Device,
+    EndReason,
+    EvictionReason,
+    Holder,
+    Kind,
+    Lease,
+    Outcome,
+    State,
+    WaitingReason,
+    Workload,
+    World,
+)  # fmt: skip
+
+DAY_SECONDS = 86_400
+
+
+class Event(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A fact the broker recorded, in the past tense."""
+
+    at: float
+
+
+class OfWorkload(Event, frozen=True, kw_only=True, omit_defaults=True):
+    """A fact in the life of one workload: the table says where it leads."""
+
+    workload: int
+
+
+class Submitted(Event, frozen=True, kw_only=True, tag="submitted", omit_defaults=True):
+    """A workload came into the world."""
+
+    it: Workload
+
+
+class Granted(OfWorkload, frozen=True, kw_only=True, tag="granted", omit_defaults=True):
+    """A lease was made."""
+
+    lease: Lease
+
+
+class Started(OfWorkload, frozen=True, kw_only=True, tag="started", omit_defaults=True):
+    """The started mark of an attempt was observed."""
+
+    attempt: int
+    holder: Holder
+
+
+class Amended(OfWorkload, frozen=True, kw_only=True, tag="amended", omit_defaults=True):
+    """Extended, paused, let go, reprioritised or lifted; what is None stays as it was."""
+
+    by: str = ""
+    ends_at: float | None = None
+    paused: bool | None = None
+    priority: int | None = None
+    lifted: bool | None = None
+
+
+class Moved(OfWorkload, frozen=True, kw_only=True, tag="moved", omit_defaults=True):
+    """The lease passed to another holder."""
+
+    holder: Holder
+
+
+class Released(OfWorkload, frozen=True, kw_only=True, tag="released", omit_defaults=True):
+    """The holder is done. In ACTIVE this fixes the outcome."""
+
+    outcome: Outcome
+    by: str = ""
+
+
+class Evicted(OfWorkload, frozen=True, kw_only=True, tag="evicted", omit_defaults=True):
+    """The broker ends the lease: the notice goes out now, force comes at `yield_by`."""
+
+    reason: EvictionReason
+    yield_by: float
+    by: str = ""
+    #: The workload with the better claim.
+    evicted_for: int | None = None
+    detail: str = ""
+
+
+class Overdue(OfWorkload, frozen=True, kw_only=True, tag="overdue", omit_defaults=True):
+    """The grace is over and the holder still there. It leads to a kill, not to a free device."""
+
+
+class Requeued(OfWorkload, frozen=True, kw_only=True, tag="requeued", omit_defaults=True):
+    """Back to its place in line, with the count that this end adds to."""
+
+    #: preempted, failed, timed-out, launch-failed, lost or asked.
+    cause: str
+    back_off_until: float | None = None
+    paused: bool = False
+    detail: str = ""
+
+
+class Ended(OfWorkload, frozen=True, kw_only=True, tag="ended", omit_defaults=True):
+    """Over, for good."""
+
+    end: EndReason
+    detail: str = ""
+
+
+class Explained(Event, frozen=True, kw_only=True, tag="explained", omit_defaults=True):
+    """Why workloads wait changed. One event for a whole step: a fact of the line, not of one life."""
+
+    reasons: dict[int, WaitingReason]
+
+
+class DeviceAppeared(Event, frozen=True, kw_only=True, tag="device-appeared", omit_defaults=True):
+    """A device is new, or its unchanging facts were read anew."""
+
+    device: Device
+
+
+class DeviceMarked(Event, frozen=True, kw_only=True, tag="device-marked", omit_defaults=True):
+    """A device was cordoned, quarantined, or is well again."""
+
+    device: str
+    cordoned: bool = False
+    condition: Condition | None = None
+    detail: str = ""
+    by: str = ""
+
+
+class PolicyLoaded(Event, frozen=True, kw_only=True, tag="policy-loaded", omit_defaults=True):
+    """From here on these rules hold; the digest stands on each event too."""
+
+    digest: str
+
+
+AnyEvent = Union[
+    Submitted, Granted, Started, Amended, Moved, Released, Evicted, Overdue, Requeued, Ended,
+    Explained, DeviceAppeared, DeviceMarked, PolicyLoaded,
+]  # fmt: skip
+
+_NEW = None
+_Q, _A, _Y, _E = State.QUEUED, State.ACTIVE, State.YIELDING, State.ENDED
+
+#: (state, event) -> state. What is not here does not happen.
+TABLE: dict[tuple[State | None, type[Event]], State] = {
+    (_NEW, Submitted): _Q,
+    (_Q, Granted): _A,
+    (_Q, Amended): _Q,
+    (_Q, Evicted): _Y,  # only work already handed over to an engine that places it: no lease
+    (_Q, Ended): _E,
+    (_A, Started): _A,
+    (_A, Amended): _A,
+    (_A, Moved): _A,
+    (_A, Released): _Y,
+    (_A, Evicted): _Y,
+    (_Y, Released): _Y,
+    (_Y, Evicted): _Y,
+    (_Y, Overdue): _Y,
+    (_Y, Requeued): _Q,
+    (_Y, Ended): _E,
+}
+
+
+def next_state(state: State | None, event: type[Event]) -> State:
+    """Look up the table; Conflict where there is no row."""
+    try:
+        return TABLE[state, event]
+    except KeyError:
+        what = event.__name__.lower()
+        raise Conflict(f"a workload that is {state or 'new'} cannot be {what}") from None
+
+
+def evolve(world: World, event: Event) -> None:
+    """Apply one event to the world, in place. Raises Conflict, and changes nothing, where the table has no row."""
+    if isinstance(event, OfWorkload):
+        before = world.workloads.get(event.workload)
+        if before is None:
+            message = f"there is no workload {event.workload}"
+            raise Conflict(message)
+        state = next_state(before.state, type(event))
+        after = msgspec.structs.replace(_CHANGES[type(event)](before, event), state=state)
+        _charge(world, before, after, event.at)
+        world.put_workload(after)
+    elif isinstance(event, Submitted):
+        next_state(_NEW, Submitted)
+        world.put_workload(event.it)
+    elif isinstance(event, Explained):
+        for id_, reason in event.reasons.items():
+            world.put_workload(msgspec.structs.replace(world.workloads[id_], waiting=reason))
+    elif isinstance(event, DeviceAppeared):
+        world.put_device(event.device)
+    elif isinstance(event, DeviceMarked):
+        _mark(world, event)
+    world.revision += 1
+
+
+def fold(world: World, events: Iterable[Event]) -> World:
+    """Apply events in order and give the world back: replay."""
+    for event in events:
+        evolve(world, event)
+    return world
+
+
+_replace = msgspec.structs.replace
+
+
+def _granted(it: Workload, event: Granted) -> Workload:
+    return _replace(
+        it, lease=event.lease, waiting=None, active_at=event.at, started_at=None, back_off_until=None, outcome=None,
+        released_at=None,
+    )  # fmt: skip
+
+
+def _started(it: Workload, event: Started) -> Workload:
+    return _replace(it, attempt=event.attempt, holder=event.holder, started_at=event.at)
+
+
+def _amended(it: Workload, event: Amended) -> Workload:
+    lease = it.lease
+    if event.ends_at is not None and lease is not None:
+        lease = _replace(lease, ends_at=event.ends_at)
+    return _replace(
+        it, lease=lease,
+        paused=it.paused if event.paused is None else event.paused,
+        priority=it.priority if event.priority is None else event.priority,
+        lifted=it.lifted if event.lifted is None else event.lifted,
+    )  # fmt: skip
+
+
+def _moved(it: Workload, event: Moved) -> Workload:
+    lease = None if it.lease is None else _replace(it.lease, attach_by=None)
+    return _replace(it, holder=event.holder, lease=lease)
+
+
+def _released(it: Workload, event: Released) -> Workload:
+    return _replace(it, outcome=event.outcome, released_at=event.at)
+
+
+def _evicted(it: Workload, event: Evicted) -> Workload:
+    yield_by = event.yield_by if it.yield_by is None else min(it.yield_by, event.yield_by)
+    return _replace(
+        it, eviction=event.reason, evicted_at=it.evicted_at or event.at, evicted_for=event.evicted_for, waiting=None,
+        yield_by=yield_by, detail=event.detail,
+    )  # fmt: skip
+
+
+def _overdue(it: Workload, event: Overdue) -> Workload:  # noqa: ARG001 - one shape for all the rows
+    return _replace(it, overdue=True)
+
+
+def _cleared(it: Workload) -> Workload:
+    """Without its lease and what belonged to it; the outcome stays, it says how the last attempt went."""
+    return _replace(
+        it, lease=None, previous_devices=it.lease.devices if it.lease is not None else (), holder=None, active_at=None, started_at=None, eviction=None, evicted_at=None, evicted_for=None,
+        yield_by=None, overdue=False,
+    )  # fmt: skip
+
+
+#: The cause of a requeue -> the count it adds to.
+_COUNTED = {
+    "failed": "failures",
+    "timed-out": "timeouts",
+    "launch-failed": "launch_failures",
+    "lost": "losses",
+}
+
+
+def _requeued(it: Workload, event: Requeued) -> Workload:
+    progressed = it.outcome is not None and it.outcome.progressed
+    changes: dict[str, object] = {"stalls": 0 if progressed else it.stalls + 1}
+    if event.cause in _COUNTED:
+        changes[_COUNTED[event.cause]] = getattr(it, _COUNTED[event.cause]) + 1
+    if event.cause == "failed":
+        changes["last_failure"] = it.outcome
+    if event.cause == "preempted":
+        recent = tuple(at for at in it.preempted_at if at > event.at - DAY_SECONDS)
+        changes["preempted_at"] = (*recent, event.at)
+    return _replace(
+        _cleared(it), waiting=WaitingReason.DEVICES, back_off_until=event.back_off_until,
+        paused=it.paused or event.paused, detail=event.detail, **changes,
+    )  # fmt: skip
+
+
+def _ended(it: Workload, event: Ended) -> Workload:
+    gone = _replace(
+        it, lease=None, active_at=None, yield_by=None, waiting=None, end=event.end, ended_at=event.at, paused=False,
+    )  # fmt: skip
+    return _replace(gone, detail=event.detail or it.detail)
+
+
+_CHANGES: dict[type[Event], Callable[..., Workload]] = {
+    Granted: _granted, Started: _started, Amended: _amended, Moved: _moved, Released: _released, Evicted: _evicted,
+    Overdue: _overdue, Requeued: _requeued, Ended: _ended,
+}  # fmt: skip
+
+
+def _mark(world: World, event: DeviceMarked) -> None:
+    device = world.devices[event.device]
+    since = None
+    if event.condition is not None:
+        since = device.condition_since if device.condition is event.condition else event.at
+    world.put_device(
+        _replace(
+            device,
+            cordoned=event.cordoned,
+            condition=event.condition,
+            condition_since=since,
+            condition_detail=event.detail if event.condition is not None else "",
+        ),  # fmt: skip
+    )
+
+
+def paid_ms(it: Workload) -> int:
+    """What one device of a workload's lease counts for at this moment, in ms.
+
+    A reservation is charged whole at the grant, so nobody reserves a week and pays for an hour of it late; at its end
+    it gets the rest back or pays its overtime. A job pays as it ran, when its lease ends.
+    """
+    if it.lease is None or it.kind is Kind.JOB or it.lease.ends_at is None:
+        return 0
+    return round((it.lease.ends_at - it.lease.granted_at) * 1000)
+
+
+def _charge(world: World, before: Workload, after: Workload, at: float) -> None:
+    """Bring the use up to date with a lease that was made, extended or given up."""
+    lease = before.lease or after.lease
+    if lease is None:
+        return
+    due = paid_ms(after)
+    if after.lease is None:
+        due = max(0, round(((before.released_at or at) - lease.granted_at) * 1000))
+    device_ms = due - paid_ms(before)
+    for uuid in lease.devices if device_ms else ():
+        world.charge(
+            after, device_class=world.devices[uuid].device_class, at=lease.granted_at, device_ms=device_ms
+        )

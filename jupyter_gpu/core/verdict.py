@@ -1,0 +1,135 @@
+"""What becomes of a workload once its devices are clear: back in line, or over. Read from the outcome, never guessed.
+
+Preemptions are free. Failures, timeouts, launch failures and losses each have a budget of their own. A failed attempt
+is repeated only where that can help: it brought a newer checkpoint, or its owner asked for retries; and never again
+when it crashed the same way twice without progress.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from ..model import EndReason, EvictionReason, Kind, Outcome, Workload, World
+from .lifecycle import Ended, Requeued
+
+EXIT_REQUEUE = 75
+EXIT_DO_NOT_RETRY = 93
+#: Requeues in a row, asked for by the job itself, that brought no newer checkpoint.
+MOST_STALLS = 5
+
+#: Evictions after which a job goes back to its place in line.
+COMES_BACK = frozenset(
+    {EvictionReason.PREEMPTED, EvictionReason.DRAINED, EvictionReason.DEVICE_LOST, EvictionReason.IDLE}
+)
+#: How a workload ends that was evicted for good.
+END_OF = {
+    EvictionReason.CANCELLED: EndReason.CANCELLED,
+    EvictionReason.TIMED_OUT: EndReason.TIMED_OUT,
+    EvictionReason.EXPIRED: EndReason.EXPIRED,
+    EvictionReason.DEVICE_LOST: EndReason.DEVICE_LOST,
+    EvictionReason.HUNG: EndReason.HUNG,
+    EvictionReason.DRAINED: EndReason.RELEASED,
+    EvictionReason.ABOVE_SHARE: EndReason.GPU_OOM,
+    EvictionReason.NO_SHOW: EndReason.ABANDONED,
+    EvictionReason.IDLE: EndReason.RELEASED,
+    EvictionReason.PREEMPTED: EndReason.RELEASED,
+}
+
+
+def verdict(world: World, it: Workload, now: float) -> Requeued | Ended:
+    """The event that closes a YIELDING workload whose devices are clear."""
+    if it.kind is Kind.RESERVATION:
+        return _of_reservation(it, now)
+    outcome = it.outcome or Outcome(end=EndReason.LOST, detail="it left no outcome")
+    if it.eviction is not None:
+        return _of_evicted(world, it, outcome, now)
+    return _of_attempt(world, it, outcome, now)
+
+
+def _of_reservation(it: Workload, now: float) -> Ended:
+    end = EndReason.RELEASED if it.eviction is None else END_OF[it.eviction]
+    if it.eviction is None and it.outcome is not None:
+        end = it.outcome.end
+    return Ended(at=now, workload=it.id, end=end, detail=it.detail)
+
+
+def _of_evicted(world: World, it: Workload, outcome: Outcome, now: float) -> Requeued | Ended:
+    """Any exit code goes back in line if the notice came before the exit: many scripts save on SIGTERM and exit 0."""
+    eviction = it.eviction
+    if outcome.finished or outcome.exit_code == EXIT_DO_NOT_RETRY:
+        return _of_attempt(world, it, outcome, now)
+    if eviction is EvictionReason.TIMED_OUT:
+        if outcome.progressed and it.timeouts < world.policy.timeouts:
+            return Requeued(
+                at=now, workload=it.id, cause="timed-out", detail="time limit reached; goes on from there"
+            )
+        return Ended(at=now, workload=it.id, end=EndReason.TIMED_OUT, detail=it.detail)
+    if eviction in COMES_BACK:
+        if not outcome.noticed and eviction is not EvictionReason.DEVICE_LOST and not outcome.engine_fault:
+            return _of_attempt(world, it, outcome, now)
+        forced = "; ended by force: " + ", ".join(outcome.forced) if outcome.forced else ""
+        return Requeued(at=now, workload=it.id, cause=str(eviction), detail=f"{eviction}{forced}")
+    if eviction is EvictionReason.HUNG and it.failures < world.policy.failures:
+        return Requeued(at=now, workload=it.id, cause="failed", detail="it hung")
+    end = EndReason.FAILED if eviction is None else END_OF[eviction]
+    return Ended(at=now, workload=it.id, end=end, detail=it.detail)
+
+
+def _of_attempt(world: World, it: Workload, outcome: Outcome, now: float) -> Requeued | Ended:
+    """It left by itself."""
+    if outcome.end is EndReason.SUCCEEDED or outcome.finished:
+        return Ended(at=now, workload=it.id, end=EndReason.SUCCEEDED, detail=outcome.detail)
+    if outcome.exit_code == EXIT_DO_NOT_RETRY:
+        return Ended(
+            at=now, workload=it.id, end=EndReason.FAILED, detail="exit code 93 asks not to be repeated"
+        )
+    if outcome.exit_code == EXIT_REQUEUE and (outcome.progressed or it.stalls < MOST_STALLS):
+        return Requeued(at=now, workload=it.id, cause="asked", detail="exit code 75 asks to be requeued")
+    if outcome.engine_fault:
+        return _of_engine_fault(world, it, outcome, now)
+    if outcome.end is EndReason.LOST:
+        return _of_loss(world, it, outcome, now)
+    if outcome.end is EndReason.DEVICE_LOST:
+        return Requeued(at=now, workload=it.id, cause="device-lost", detail=outcome.detail)
+    if outcome.end is EndReason.FAILED and _is_worth_repeating(world, it, outcome):
+        return Requeued(at=now, workload=it.id, cause="failed", detail=outcome.detail)
+    return Ended(at=now, workload=it.id, end=outcome.end, detail=outcome.detail)
+
+
+def _of_engine_fault(world: World, it: Workload, outcome: Outcome, now: float) -> Requeued:
+    """Not the user's fault and not the user's retries: growing pauses, at last paused and told; never lost."""
+    wait = float(world.policy.back_off_seconds * 2**it.launch_failures)
+    is_last = it.launch_failures + 1 >= world.policy.launch_failures
+    detail = outcome.detail + (". It is paused; let it go when the cause is mended" if is_last else "")
+    return Requeued(
+        at=now,
+        workload=it.id,
+        cause="launch-failed",
+        back_off_until=now + wait,
+        paused=is_last,
+        detail=detail,
+    )
+
+
+def _of_loss(world: World, it: Workload, outcome: Outcome, now: float) -> Requeued | Ended:
+    if it.losses < world.policy.losses:
+        return Requeued(at=now, workload=it.id, cause="lost", detail=outcome.detail)
+    return Ended(at=now, workload=it.id, end=EndReason.LOST, detail=outcome.detail)
+
+
+def _is_worth_repeating(world: World, it: Workload, outcome: Outcome) -> bool:
+    asked = it.spec.retries if it.spec is not None else None
+    budget = world.policy.failures if asked is None else asked
+    if it.failures >= budget:
+        return False
+    if outcome.progressed:
+        return True
+    return asked is not None and not _is_same_crash(it.last_failure, outcome)
+
+
+def _is_same_crash(before: Outcome | None, outcome: Outcome) -> bool:
+    return before is not None and _mark_of(before) == _mark_of(outcome)
+
+
+def _mark_of(outcome: Outcome) -> Outcome:
+    return msgspec.structs.replace(outcome, ended_at=None, forced=(), noticed=False, progressed=False)

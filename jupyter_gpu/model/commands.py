@@ -1,0 +1,168 @@
+"""Commands: what someone asks of the broker, in the imperative, and what was observed. All pass through `core.decide`.
+
+`by` is who asks; the rim has checked that they may. A command holds data only: no clock, no socket, no path to open.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from .nouns import Ask, Condition, Device, Holder, JobSpec, Kind, Outcome
+from .policy import Policy
+
+
+class Command(msgspec.Struct, frozen=True, kw_only=True, tag=True, omit_defaults=True):
+    """The root of all commands."""
+
+
+class Submit(Command, frozen=True, kw_only=True, tag=True, omit_defaults=True):
+    """A person asks for devices, to use (reservation) or to run something on (job)."""
+
+    kind: Kind
+    owner: str
+    ask: Ask
+    team: str | None = None
+    queue: str | None = None
+    name: str = ""
+    account: str = ""
+    spec: JobSpec | None = None
+    holder: Holder | None = None
+    not_before: float | None = None
+    paused: bool = False
+    profile: str | None = None
+    idempotency_key: str | None = None
+
+
+class Cancel(Command, frozen=True, kw_only=True, tag=True, omit_defaults=True):
+    """End it, wherever it stands; during a grace it never comes back."""
+
+    workload: int
+    by: str
+
+
+class Release(Command, frozen=True, kw_only=True, tag=True, omit_defaults=True):
+    """The holder, its owner or an operator gives a reservation back. A stale `holder_number` changes nothing."""
+
+    workload: int
+    by: str
+    holder_number: int | None = None
+    detail: str = ""
+
+
+class Extend(Command, frozen=True, kw_only=True, tag=True, omit_defaults=True):
+    """Buy more time: up to quota, limit and the next hold."""
+
+    workload: int
+    by: str
+    seconds: int
+
+
+class Pause(Command, frozen=True, kw_only=True, tag=True, omit_defaults=True):
+    """A queued job must not start yet."""
+
+    workload: int
+    by: str
+
+
+class LetGo(Command, frozen=True, kw_only=True, tag=True, omit_defaults=True):
+    """A paused job may start."""
+
+    workload: int
+    by: str
+
+
+class Reprioritise(Command, frozen=True, kw_only=True, tag=True, omit_defaults=True):
+    """An operator moves a queued workload to another priority."""
+
+    workload: int
+    by: str
+    priority: int
+
+
+class Move(Command, frozen=True, kw_only=True, tag=True, omit_defaults=True):
+    """The lease passes to another holder: a first one that attaches, or a changed kernel."""
+
+    workload: int
+    by: str
+    holder: Holder
+
+
+class Cordon(Command, frozen=True, kw_only=True, tag=True, omit_defaults=True):
+    """No new leases on a device."""
+
+    device: str
+    by: str
+
+
+class Uncordon(Command, frozen=True, kw_only=True, tag=True, omit_defaults=True):
+    """Leases again; a quarantine ends too, by the word of an operator."""
+
+    device: str
+    by: str
+
+
+class Drain(Command, frozen=True, kw_only=True, tag=True, omit_defaults=True):
+    """Cordon, then evict with grace."""
+
+    device: str
+    by: str
+
+
+class Tick(Command, frozen=True, kw_only=True, tag=True, omit_defaults=True):
+    """Time passed: expiry, time limits, no-shows, overdue graces, waits past their limit; then a step of the planner."""
+
+
+class LoadPolicy(Command, frozen=True, kw_only=True, tag=True, omit_defaults=True):
+    """The admin's rules changed; it never stops the queue and never drops a lease."""
+
+    policy: Policy
+
+
+class SeeDevices(Command, frozen=True, kw_only=True, tag=True, omit_defaults=True):
+    """The engine's inventory of one pool: new devices appear, missing ones are lost, known ones keep their marks."""
+
+    pool: str
+    devices: tuple[Device, ...]
+
+
+class SeeCondition(Command, frozen=True, kw_only=True, tag=True, omit_defaults=True):
+    """What is wrong with a device changed; None is a clean reading."""
+
+    device: str
+    condition: Condition | None
+    detail: str = ""
+
+
+class SeeStarted(Command, frozen=True, kw_only=True, tag=True, omit_defaults=True):
+    """The started mark of an attempt was observed."""
+
+    workload: int
+    attempt: int
+    holder: Holder
+
+
+class SeeExited(Command, frozen=True, kw_only=True, tag=True, omit_defaults=True):
+    """The main process of an attempt is gone; `clear` when its tree is gone too and its devices were probed clear since."""
+
+    workload: int
+    attempt: int
+    outcome: Outcome
+    clear: bool = False
+
+
+class SeeHolderGone(Command, frozen=True, kw_only=True, tag=True, omit_defaults=True):
+    """A holder's process is gone, or its renewals lapsed with nobody alive behind them."""
+
+    workload: int
+    holder_number: int
+    detail: str = ""
+
+
+class SeeProbe(Command, frozen=True, kw_only=True, tag=True, omit_defaults=True):
+    """The devices of a YIELDING workload were read after its release. `unclear_seconds` counts only readable time."""
+
+    workload: int
+    #: Devices that still show a process or memory of the former holder.
+    unclear: tuple[str, ...] = ()
+    unclear_seconds: float = 0.0
+    detail: str = ""

@@ -1,0 +1,258 @@
+"""What goes over the wire: the bodies that clients send and the documents that every face shows.
+
+The API, the OpenAPI file, the client and the browser's types all come from these. Fields may be added within v1, never
+removed. Instants are Unix seconds, lengths say their unit; None is "not known" and read as "n/a", never as 0.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from .nouns import (
+    Ask,
+    Condition,
+    EndReason,
+    EvictionReason,
+    Holder,
+    JobSpec,
+    Kind,
+    Outcome,
+    State,
+    WaitingReason,
+)
+
+API_VERSION = 1
+
+
+class Script(msgspec.Struct, frozen=True, kw_only=True):
+    """The submitted file, sent by the client, so that a later edit does not change a queued job."""
+
+    name: str
+    content: bytes
+
+
+class SubmitBody(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
+    """POST /workloads. Who asks is who calls; an Idempotency-Key header makes a repeated ask the same workload."""
+
+    kind: Kind
+    ask: Ask = Ask()
+    queue: str | None = None
+    team: str | None = None
+    name: str = ""
+    spec: JobSpec | None = None
+    script: Script | None = None
+    holder: Holder | None = None
+    not_before: float | None = None
+    paused: bool = False
+    profile: str | None = None
+
+
+class ExtendBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """POST /workloads/ID/extend."""
+
+    seconds: int
+
+
+class MoveBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """POST /workloads/ID/move: the new holder; its number is given by the broker."""
+
+    holder: Holder
+
+
+class RenewBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """POST /workloads/ID/renew."""
+
+    holder_number: int
+
+
+class ReleaseBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """POST /workloads/ID/release; a stale holder number changes nothing."""
+
+    holder_number: int | None = None
+
+
+class Notice(msgspec.Struct, frozen=True, kw_only=True):
+    """The warning before a lease is ended by force."""
+
+    reason: EvictionReason
+    yield_by: float
+    detail: str = ""
+
+
+class Renewal(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The answer to a renewal; it carries any notice, so the broker never calls back."""
+
+    renew_by: float
+    ends_at: float | None = None
+    notice: Notice | None = None
+
+
+class WorkloadView(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One workload as a caller may see it. Of others' work only what concerns the devices, unless they may see more."""
+
+    id: int
+    kind: Kind
+    state: State
+    #: None where the caller may not see whose it is.
+    owner: str | None
+    team: str | None
+    queue: str
+    name: str | None
+    ask: Ask
+    submitted_at: float
+    priority: int
+    waiting: WaitingReason | None = None
+    #: A sentence: why it waits or how it stands, and what can be done.
+    reason: str = ""
+    #: Workloads before it in its queue; 0 is first in line.
+    ahead: int | None = None
+    expected_start_at: float | None = None
+    paused: bool = False
+    lifted: bool = False
+    not_before: float | None = None
+    back_off_until: float | None = None
+    devices: tuple[str, ...] = ()
+    granted_at: float | None = None
+    ends_at: float | None = None
+    attach_by: float | None = None
+    overtime: bool = False
+    holder: Holder | None = None
+    attempt: int = 0
+    started_at: float | None = None
+    notice: Notice | None = None
+    outcome: Outcome | None = None
+    end: EndReason | None = None
+    ended_at: float | None = None
+    detail: str = ""
+    preemptions: int = 0
+    failures: int = 0
+    is_mine: bool = False
+    #: Only when one workload is asked for by itself, by somebody who may see it.
+    spec: JobSpec | None = None
+
+
+class DeviceView(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One device with its newest reading and who holds it until when."""
+
+    uuid: str
+    index: int
+    name: str
+    device_class: str
+    pool: str
+    simulated: bool
+    cordoned: bool
+    shareable: bool = False
+    condition: Condition | None = None
+    condition_detail: str = ""
+    memory_total_bytes: int | None = None
+    memory_used_bytes: int | None = None
+    utilisation_percent: int | None = None
+    temperature_celsius: int | None = None
+    power_watts: float | None = None
+    sampled_at: float | None = None
+    #: The live workloads on it, oldest first.
+    workloads: tuple[int, ...] = ()
+    #: Names only where the caller may see them.
+    holders: tuple[str, ...] = ()
+    free_at: float | None = None
+
+
+class QuotaView(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One bound that concerns the caller: what is held or used of it, and what is left."""
+
+    rule: str
+    devices_held: int | None = None
+    devices_allowed: int | None = None
+    used_ms: int | None = None
+    allowed_ms: int | None = None
+    window_seconds: int | None = None
+    available_again_at: float | None = None
+
+
+class Status(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The one document that every face shows, for one caller."""
+
+    #: The event number; with `store_id` it says whether anything changed.
+    revision: int
+    store_id: str
+    at: float
+    caller: str
+    simulated: bool
+    devices: tuple[DeviceView, ...]
+    #: The caller's own workloads that have not ended, and others' that hold devices.
+    workloads: tuple[WorkloadView, ...]
+    quotas: tuple[QuotaView, ...]
+    #: Queue -> how many wait in it.
+    waiting: dict[str, int]
+    #: What an operator should know: no driver, no device, a full disk.
+    warnings: tuple[str, ...] = ()
+
+
+class EventView(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One recorded event of one workload."""
+
+    number: int
+    at: float
+    #: submitted, granted, started, ...
+    event: str
+    #: The attempt of a *started*, the reason of an *evicted*, the end of an *ended*: what people read in brackets.
+    note: str = ""
+    detail: str = ""
+    by: str = ""
+
+
+class WorkloadPage(msgspec.Struct, frozen=True, kw_only=True):
+    """A page of workloads; `next` is what to pass as `after` for the following one."""
+
+    items: tuple[WorkloadView, ...]
+    next: int | None = None
+
+
+class EventPage(msgspec.Struct, frozen=True, kw_only=True):
+    """A page of events."""
+
+    items: tuple[EventView, ...]
+    next: int | None = None
+
+
+class DevicePage(msgspec.Struct, frozen=True, kw_only=True):
+    """All devices; there are never so many that they are paged."""
+
+    items: tuple[DeviceView, ...]
+
+
+class QuotaPage(msgspec.Struct, frozen=True, kw_only=True):
+    """All bounds that concern the caller."""
+
+    items: tuple[QuotaView, ...]
+
+
+class BrokerView(msgspec.Struct, frozen=True, kw_only=True):
+    """Which broker answers."""
+
+    version: str
+    api_version: int
+    pid: int
+    user: str
+    node: str
+    store_id: str
+    state_dir: str
+    policy_digest: str
+    devices: int
+    simulated: bool
+    started_at: float
+    #: When it stops by itself if nothing happens; None while work exists or where it never does.
+    stops_at: float | None
+    warnings: tuple[str, ...]
+
+
+class Change(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One line of the stream. Samples carry no revision; `status` comes first, and again when the reader fell behind."""
+
+    revision: int | None = None
+    #: Workloads that changed, as the caller may see them.
+    changes: tuple[WorkloadView, ...] = ()
+    #: Devices that changed other than by their readings.
+    devices: tuple[DeviceView, ...] = ()
+    samples: tuple[DeviceView, ...] = ()
+    status: Status | None = None

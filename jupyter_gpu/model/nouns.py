@@ -1,0 +1,325 @@
+"""The nouns, each with one meaning (docs/glossary.md).
+
+Everything here is frozen: a change of a workload is a new workload, made by `core.lifecycle.evolve` and by nobody else.
+Instants (`*_at`, `*_by`, `not_before`) are Unix seconds as floats; lengths carry their unit in the name (`*_seconds`,
+`*_bytes`, `*_ms`). None means "not known" or "not asked for", never zero.
+"""
+
+from __future__ import annotations
+
+import base64
+from enum import StrEnum
+
+import msgspec
+
+
+class State(StrEnum):
+    """Where a workload stands. Why it waits and how it ended are separate enums beside it."""
+
+    QUEUED = "queued"
+    ACTIVE = "active"
+    YIELDING = "yielding"
+    ENDED = "ended"
+
+
+class Kind(StrEnum):
+    """The two kinds of workload; there is no third."""
+
+    RESERVATION = "reservation"
+    JOB = "job"
+
+
+class WaitingReason(StrEnum):
+    """Why a QUEUED workload is not ACTIVE; exactly one at a time, set by the planner."""
+
+    DEVICES = "devices"
+    QUOTA = "quota"
+    BUDGET = "budget"
+    HOLD = "hold"
+    PAUSED = "paused"
+    DEPENDENCY = "dependency"
+    NOT_BEFORE = "not-before"
+    BACK_OFF = "back-off"
+    CLEARING = "clearing"
+    ENGINE = "engine"
+    DRIVER = "driver"
+
+
+class EvictionReason(StrEnum):
+    """Why the broker ends a lease, strongest first: among evictions of one attempt the stronger wins."""
+
+    CANCELLED = "cancelled"
+    TIMED_OUT = "timed-out"
+    EXPIRED = "expired"
+    DEVICE_LOST = "device-lost"
+    HUNG = "hung"
+    DRAINED = "drained"
+    ABOVE_SHARE = "above-share"
+    NO_SHOW = "no-show"
+    IDLE = "idle"
+    PREEMPTED = "preempted"
+
+    def is_stronger_than(self, other: EvictionReason | None) -> bool:
+        """Say whether this reason replaces `other`; any reason replaces none."""
+        return other is None or EVICTION_STRENGTH[self] < EVICTION_STRENGTH[other]
+
+
+EVICTION_STRENGTH = {reason: place for place, reason in enumerate(EvictionReason)}
+
+
+class EndReason(StrEnum):
+    """How a workload ended."""
+
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    GPU_OOM = "gpu-oom"
+    HOST_OOM = "host-oom"
+    DISK_FULL = "disk-full"
+    DEVICE_LOST = "device-lost"
+    HUNG = "hung"
+    TIMED_OUT = "timed-out"
+    CANCELLED = "cancelled"
+    LAUNCH_FAILED = "launch-failed"
+    DEPENDENCY_UNMET = "dependency-unmet"
+    LOST = "lost"
+    RELEASED = "released"
+    EXPIRED = "expired"
+    ABANDONED = "abandoned"
+
+
+class Condition(StrEnum):
+    """What is wrong with a device. The first two end at the first clear reading, the rest after a clean probe."""
+
+    NOT_CLEAR = "not-clear"
+    FOREIGN = "foreign"
+    LOST = "lost"
+    UNREADABLE = "unreadable"
+
+
+class Ask(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What a workload wants. Zero devices is a meaning of its own: it sees no GPU."""
+
+    devices: int = 1
+    device_class: str | None = None
+    #: A part of a shareable device; None asks for whole devices.
+    memory_bytes: int | None = None
+    #: Whole devices only: this much must be free by NVML at the grant.
+    min_free_bytes: int | None = None
+    duration_seconds: int | None = None
+    cpus: int | None = None
+    host_memory_bytes: int | None = None
+    pool: str | None = None
+    same_link_group: bool = False
+
+
+class JobSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What a job runs. Text that is no UTF-8 is packed by `pack_bytes`, so argv arrives byte for byte."""
+
+    argv: tuple[str, ...]
+    #: The folder of submission: working folder and first on sys.path.
+    folder: str
+    #: Only what the user asked for and what the scrubbing let through; never secrets.
+    environment: dict[str, str] = {}
+    #: The place in argv of the submitted script, whose copy runs instead.
+    script_index: int | None = None
+    #: Where the copy lies, readable by the account that runs it.
+    script_copy: str | None = None
+    checkpoint_dir: str | None = None
+    #: How many failed attempts are repeated; None leaves it to the policy's rule.
+    retries: int | None = None
+    grace_seconds: int | None = None
+    log_limit_bytes: int = 1 << 30
+    core_dumps: bool = False
+    #: What outlives the main process gets SIGTERM, and SIGKILL so much later.
+    leftover_seconds: int = 5
+    #: A marker of reproducibility: git commit, interpreter; recorded, never used.
+    recorded: dict[str, str] = {}
+
+
+class Holder(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What uses a lease now. A word with a stale `number` changes nothing."""
+
+    #: kernel, server, shell or attempt.
+    kind: str
+    name: str
+    number: int = 1
+    pid: int | None = None
+    #: Clock ticks since boot, from /proc/PID/stat: with boot_id it tells a process from a later one with the same pid.
+    start_ticks: int | None = None
+    boot_id: str | None = None
+
+
+class Lease(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The holding. `ends_at` is what was bought, `attach_by` is no-show; liveness (`renew_by`) is no part of the log."""
+
+    devices: tuple[str, ...]
+    pool: str
+    granted_at: float
+    #: The part of each device; None is the whole device.
+    memory_bytes: int | None = None
+    ends_at: float | None = None
+    attach_by: float | None = None
+
+
+class Outcome(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """How one attempt, or the use of one reservation, came to its end; fixed at *released*."""
+
+    end: EndReason
+    exit_code: int | None = None
+    signal: int | None = None
+    #: A sentence for people: what happened and on what evidence.
+    detail: str = ""
+    #: The notice reached the processes before they exited; only then a preemption counts.
+    noticed: bool = False
+    #: `training.finished()` was called.
+    finished: bool = False
+    #: A complete checkpoint newer than the one this attempt began from exists.
+    progressed: bool = False
+    #: The engine could not start it, through no fault of the command (a full spool, no more processes).
+    engine_fault: bool = False
+    #: What had to be ended by SIGKILL, as "name (pid)".
+    forced: tuple[str, ...] = ()
+    ended_at: float | None = None
+
+
+class Workload(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Anything with an ask: a reservation or a job."""
+
+    id: int
+    kind: Kind
+    owner: str
+    team: str
+    queue: str
+    name: str
+    ask: Ask
+    state: State = State.QUEUED
+    submitted_at: float
+    #: The queue's priority when it entered; higher is first.
+    priority: int = 0
+    #: Submission time plus what its size and its owner's use add, in ms; see `core.planner.rank_ms`.
+    rank_ms: int = 0
+    #: Waited past its queue's limit: stands at the front of its queue.
+    lifted: bool = False
+    paused: bool = False
+    not_before: float | None = None
+    back_off_until: float | None = None
+    #: Only a kind; place, who is ahead and the expected start are computed on read.
+    waiting: WaitingReason | None = None
+    spec: JobSpec | None = None
+    #: The OS account that the work runs as.
+    account: str = ""
+    lease: Lease | None = None
+    holder: Holder | None = None
+    #: Where the last lease was: the same devices again when that costs nothing.
+    previous_devices: tuple[str, ...] = ()
+    #: The last attempt that started; 0 before the first.
+    attempt: int = 0
+    started_at: float | None = None
+    #: The instant from which the present lease is protected from preemption and charged.
+    active_at: float | None = None
+    eviction: EvictionReason | None = None
+    evicted_at: float | None = None
+    #: The workload whose better claim evicted this one.
+    evicted_for: int | None = None
+    #: The end of the grace: from then on the rest is ended by force.
+    yield_by: float | None = None
+    overdue: bool = False
+    outcome: Outcome | None = None
+    released_at: float | None = None
+    #: How the last failed attempt went, so that the same crash twice is not repeated a third time.
+    last_failure: Outcome | None = None
+    end: EndReason | None = None
+    ended_at: float | None = None
+    detail: str = ""
+    failures: int = 0
+    timeouts: int = 0
+    launch_failures: int = 0
+    losses: int = 0
+    #: Requeues in a row that brought no newer checkpoint.
+    stalls: int = 0
+    #: Instants of the preemptions of the last day, for the cap.
+    preempted_at: tuple[float, ...] = ()
+    #: The client's own key: the same key from the same owner is the same workload.
+    idempotency_key: str | None = None
+
+    @property
+    def is_live(self) -> bool:
+        """Whether it holds devices: ACTIVE or YIELDING."""
+        return self.state in (State.ACTIVE, State.YIELDING)
+
+    @property
+    def title(self) -> str:
+        """How texts name it: "job 12 (digits)"."""
+        return f"{self.kind} {self.id}" + (f" ({self.name})" if self.name else "")
+
+
+class Device(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What can be leased: a whole GPU or one MIG device, named by its NVML UUID."""
+
+    uuid: str
+    index: int
+    name: str
+    device_class: str
+    memory_bytes: int | None = None
+    pool: str = "local"
+    node: str = ""
+    link_group: str | None = None
+    shareable: bool = False
+    simulated: bool = False
+    cordoned: bool = False
+    #: Set by the broker for a stated fault; no lease while it lasts.
+    condition: Condition | None = None
+    condition_detail: str = ""
+    condition_since: float | None = None
+
+
+class Reading(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One device at one instant. What could not be read is None and shown as "n/a"."""
+
+    uuid: str
+    at: float
+    memory_used_bytes: int | None = None
+    memory_total_bytes: int | None = None
+    utilisation_percent: int | None = None
+    temperature_celsius: int | None = None
+    power_watts: float | None = None
+    #: (pid, memory_used_bytes) of each process on the device; None where they cannot be listed.
+    processes: tuple[tuple[int, int | None], ...] | None = None
+    #: Why the device could not be read at all.
+    fault: str | None = None
+
+    @property
+    def memory_free_bytes(self) -> int | None:
+        """Free memory, or None where either number is unknown."""
+        if self.memory_used_bytes is None or self.memory_total_bytes is None:
+            return None
+        return max(0, self.memory_total_bytes - self.memory_used_bytes)
+
+
+class Sample(msgspec.Struct, frozen=True, kw_only=True):
+    """One reading of all the devices of a pool; `fault` says why there is none."""
+
+    at: float
+    readings: tuple[Reading, ...] = ()
+    fault: str | None = None
+
+
+_PACKED = "base64:"
+
+
+def pack_bytes(raw: bytes) -> str:
+    """Write bytes as text that JSON can carry: UTF-8 as it is, all else (and the prefix itself) as "base64:..."."""
+    try:
+        text = raw.decode("utf-8")
+    except UnicodeDecodeError:
+        text = _PACKED
+    if text.startswith(_PACKED):
+        return _PACKED + base64.b64encode(raw).decode("ascii")
+    return text
+
+
+def unpack_bytes(text: str) -> bytes:
+    """Read back what `pack_bytes` wrote, byte for byte."""
+    if text.startswith(_PACKED):
+        return base64.b64decode(text[len(_PACKED) :])
+    return text.encode("utf-8")

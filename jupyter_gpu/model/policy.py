@@ -1,0 +1,275 @@
+"""The policy: what the admin decided, frozen. Traits at the rim (`broker.app`) become this, and nothing else is read.
+
+A policy that cannot be meant is refused by `problems()`, with the name of the setting that is wrong, before anything
+is loaded. Its digest stands on each event, so a past decision can be explained by the rules of its time.
+"""
+
+from __future__ import annotations
+
+import hashlib
+
+import msgspec
+
+from .nouns import Kind
+
+EACH = "*"
+
+
+class QueuePolicy(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A named line: its right, its patience and its rule of yielding."""
+
+    name: str
+    #: Higher goes first and may preempt what is preemptible and lower.
+    priority: int
+    kinds: tuple[Kind, ...] = (Kind.JOB, Kind.RESERVATION)
+    preemptible: bool = False
+    #: No preemption in the first so many seconds of an attempt.
+    protected_seconds: int = 0
+    grace_seconds: int = 120
+    #: Waiting longer lifts a workload to the front of its queue.
+    wait_limit_seconds: int | None = None
+    longest_seconds: int | None = None
+    #: What to expect of work that states no time limit and has no history.
+    expected_seconds: int = 3600
+    #: Empty admits everybody.
+    users: tuple[str, ...] = ()
+    teams: tuple[str, ...] = ()
+    #: Interactive work may use only what is within its team's share; others may borrow.
+    may_borrow: bool = True
+
+
+class QuotaRule(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """How much may be held at once or used per window. A selector is a name, "*" (each by itself) or None (all together)."""
+
+    user: str | None = None
+    team: str | None = None
+    queue: str | None = None
+    device_class: str | None = None
+    devices: int | None = None
+    #: A guaranteed part for a team: what others hold of it is borrowed and comes back by preemption.
+    share_devices: int | None = None
+    gpu_hours: int | None = None
+    window_seconds: int = 7 * 86_400
+
+    @property
+    def title(self) -> str:
+        """How texts name the rule."""
+        parts = [
+            f"{'each ' if value == EACH else ''}{word}{'' if value == EACH else ' ' + value}"
+            for word, value in (
+                ("user", self.user),
+                ("team", self.team),
+                ("queue", self.queue),
+                ("class", self.device_class),
+            )
+            if value is not None
+        ]
+        return ", ".join(parts) or "everybody"
+
+
+class HoldPolicy(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Capacity withheld over an interval for an owner, a team or maintenance (neither of both)."""
+
+    name: str
+    from_at: float
+    until_at: float
+    #: Device UUIDs; empty withholds `count` devices of the class, highest index first.
+    devices: tuple[str, ...] = ()
+    count: int = 0
+    device_class: str | None = None
+    users: tuple[str, ...] = ()
+    teams: tuple[str, ...] = ()
+    #: Given back when none of the entitled came within this time of its beginning.
+    no_show_seconds: int | None = None
+
+
+class Profile(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A named ask that an admin offers."""
+
+    name: str
+    title: str = ""
+    devices: int = 1
+    device_class: str | None = None
+    memory_bytes: int | None = None
+    duration_seconds: int | None = None
+    queue: str | None = None
+
+
+INTERACTIVE = QueuePolicy(
+    name="interactive",
+    priority=100,
+    kinds=(Kind.RESERVATION,),
+    wait_limit_seconds=900,
+    longest_seconds=12 * 3600,
+    expected_seconds=2 * 3600,
+    may_borrow=False,
+)
+TRAINING = QueuePolicy(
+    name="training",
+    priority=50,
+    kinds=(Kind.JOB,),
+    preemptible=True,
+    protected_seconds=600,
+    wait_limit_seconds=86_400,
+    expected_seconds=4 * 3600,
+)
+DEFERRED = QueuePolicy(
+    name="deferred",
+    priority=10,
+    kinds=(Kind.JOB,),
+    preemptible=True,
+    protected_seconds=120,
+    expected_seconds=4 * 3600,
+)
+
+
+class Policy(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything the core may know of the admin's will. The defaults are those that ship."""
+
+    queues: tuple[QueuePolicy, ...] = (INTERACTIVE, TRAINING, DEFERRED)
+    quotas: tuple[QuotaRule, ...] = ()
+    holds: tuple[HoldPolicy, ...] = ()
+    profiles: tuple[Profile, ...] = ()
+    #: Team -> its members; who is in none counts for the team "everyone".
+    teams: dict[str, tuple[str, ...]] = {}
+    operators: tuple[str, ...] = ()
+    #: Limits of one ask.
+    most_devices: int | None = None
+    reservation_seconds: int = 2 * 3600
+    attach_seconds: int = 300
+    renew_seconds: int = 20
+    lapse_seconds: int = 90
+    reservation_grace_seconds: int = 60
+    kill_after_seconds: int = 30
+    #: How long a device may take to be clear after its work ended, before it is quarantined.
+    clear_seconds: int = 60
+    preemptions_per_day: int = 5
+    failures: int = 3
+    timeouts: int = 3
+    launch_failures: int = 5
+    losses: int = 5
+    back_off_seconds: int = 10
+    #: Order: how many seconds of waiting a GPU-second of expected work is worth, and the most it may come to.
+    order_multiple: int = 1
+    order_most_seconds: int = 86_400
+    half_life_seconds: int = 7 * 86_400
+    #: Most queued workloads of one owner; beyond it an ask is refused.
+    most_queued: int = 20_000
+    ignored_process_names: tuple[str, ...] = (
+        "Xorg",
+        "Xwayland",
+        "gnome-shell",
+        "nvidia-smi",
+        "nvtop",
+        "dcgm",
+        "nv-hostengine",
+    )
+    #: Memory that an idle device may show and still be clear.
+    baseline_bytes: int = 1 << 30
+
+    def queue(self, name: str) -> QueuePolicy | None:
+        """Find a queue by its name."""
+        return next((queue for queue in self.queues if queue.name == name), None)
+
+    def team_of(self, user: str) -> str:
+        """The team a user's work counts for unless they say otherwise: the first that lists them."""
+        return next((team for team, members in sorted(self.teams.items()) if user in members), "everyone")
+
+    def digest(self) -> str:
+        """Twelve hex digits that change whenever a rule changes."""
+        return hashlib.sha256(msgspec.json.encode(self, order="deterministic")).hexdigest()[:12]
+
+    def problems(self) -> list[str]:
+        """What cannot be meant, one sentence each with the setting's name; empty when all is well."""
+        return [*_queue_problems(self), *_number_problems(self), *_rule_problems(self)]
+
+
+def _queue_problems(policy: Policy) -> list[str]:
+    found = []
+    names = [queue.name for queue in policy.queues]
+    if not names:
+        found.append("queues: there must be at least one queue")
+    found += [
+        f"queues: the name {name!r} is given twice"
+        for name in sorted({n for n in names if names.count(n) > 1})
+    ]
+    for queue in policy.queues:
+        if not queue.name.replace("-", "").replace("_", "").isalnum():
+            found.append(f"queues: {queue.name!r} is no name; use letters, digits, '-' and '_'")
+        found += [
+            f"queues: {queue.name}.{field} is {value}; it must be {least} or more"
+            for field, value, least in (
+                ("protected_seconds", queue.protected_seconds, 0),
+                ("grace_seconds", queue.grace_seconds, 0),
+                ("expected_seconds", queue.expected_seconds, 1),
+                ("wait_limit_seconds", queue.wait_limit_seconds, 1),
+                ("longest_seconds", queue.longest_seconds, 1),
+            )
+            if value is not None and value < least
+        ]
+    for kind in Kind:
+        if not any(kind in queue.kinds for queue in policy.queues):
+            found.append(f"queues: no queue admits a {kind}")
+    return found
+
+
+_AT_LEAST_ONE = (
+    "reservation_seconds", "attach_seconds", "renew_seconds", "lapse_seconds", "clear_seconds",
+    "back_off_seconds", "half_life_seconds", "most_queued",
+)  # fmt: skip
+_AT_LEAST_ZERO = (
+    "reservation_grace_seconds", "kill_after_seconds", "preemptions_per_day", "failures", "timeouts", "launch_failures",
+    "losses", "order_multiple", "order_most_seconds", "baseline_bytes",
+)  # fmt: skip
+
+
+def _number_problems(policy: Policy) -> list[str]:
+    found = [f"{n}: {getattr(policy, n)} must be 1 or more" for n in _AT_LEAST_ONE if getattr(policy, n) < 1]
+    found += [
+        f"{n}: {getattr(policy, n)} must be 0 or more" for n in _AT_LEAST_ZERO if getattr(policy, n) < 0
+    ]
+    if policy.most_devices is not None and policy.most_devices < 1:
+        found.append(f"most_devices: {policy.most_devices} must be 1 or more, or None for no limit")
+    if policy.lapse_seconds <= policy.renew_seconds:
+        found.append(
+            "lapse_seconds: it must be longer than renew_seconds, or every holder lapses between two renewals"
+        )
+    return found
+
+
+def _rule_problems(policy: Policy) -> list[str]:
+    found = []
+    names = {queue.name for queue in policy.queues}
+    for rule in policy.quotas:
+        if rule.devices is None and rule.gpu_hours is None and rule.share_devices is None:
+            found.append(
+                f"quotas: the rule for {rule.title} bounds nothing; give devices, share_devices or gpu_hours"
+            )
+        if rule.queue not in (None, EACH) and rule.queue not in names:
+            found.append(f"quotas: there is no queue {rule.queue!r}")
+        if rule.share_devices is not None and rule.team in (None, EACH):
+            found.append("quotas: share_devices belongs to one named team")
+        found += [
+            f"quotas: {field} of the rule for {rule.title} is {value}; it must be 0 or more"
+            for field, value in (
+                ("devices", rule.devices),
+                ("share_devices", rule.share_devices),
+                ("gpu_hours", rule.gpu_hours),
+            )
+            if value is not None and value < 0
+        ]
+        if rule.window_seconds < 1:
+            found.append(f"quotas: window_seconds of the rule for {rule.title} must be 1 or more")
+    for hold in policy.holds:
+        if hold.until_at <= hold.from_at:
+            found.append(f"holds: {hold.name!r} ends before it begins")
+        if not hold.devices and hold.count < 1:
+            found.append(f"holds: {hold.name!r} withholds nothing; give devices or count")
+    for profile in policy.profiles:
+        if profile.queue is not None and profile.queue not in names:
+            found.append(
+                f"profiles: {profile.name!r} names the queue {profile.queue!r}, which does not exist"
+            )
+        if profile.devices < 0:
+            found.append(f"profiles: {profile.name!r} asks for {profile.devices} devices")
+    return found
