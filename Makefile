@@ -16,7 +16,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK ?= 1
 unexport PYTHONPATH PYTHONHOME
 export PYTHONNOUSERSITE := 1
 
-.PHONY: help $(VENV) test test-gpu demo lint format bench build fresh clean
+.PHONY: help $(VENV) test test-gpu demo lint format generate bench build fresh clean
 .DEFAULT_GOAL := help
 
 help: ## list the commands
