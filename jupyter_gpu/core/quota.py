@@ -155,6 +155,10 @@ class Ledger:
             return WaitingReason.BUDGET if wanted > left else None
         return WaitingReason.BUDGET if left <= 0 and it.ask.devices else None
 
+    def held(self, binding: Binding) -> int:
+        """Devices held under one bound now."""
+        return self._held[binding]
+
     def spent_ms(self, number: int, binding: Binding) -> int:
         """What the window of this bound has seen, counted once a step."""
         if binding not in self._spent:

@@ -48,6 +48,7 @@ from .documents import (
 )
 from .nouns import (
     Ask,
+    Caller,
     Condition,
     Device,
     EndReason,
@@ -59,6 +60,7 @@ from .nouns import (
     Outcome,
     Reading,
     Sample,
+    Scope,
     State,
     WaitingReason,
     Workload,
@@ -76,6 +78,7 @@ __all__ = [
     "USAGE_SECONDS",
     "Ask",
     "BrokerView",
+    "Caller",
     "Cancel",
     "Change",
     "Command",
@@ -116,6 +119,7 @@ __all__ = [
     "Renewal",
     "Reprioritise",
     "Sample",
+    "Scope",
     "Script",
     "SeeCondition",
     "SeeDevices",

@@ -304,6 +304,31 @@ class Sample(msgspec.Struct, frozen=True, kw_only=True):
     fault: str | None = None
 
 
+class Scope(StrEnum):
+    """What a caller may do; under a hub these are its custom scopes."""
+
+    READ = "read"
+    LOGS = "logs"
+    METRICS = "metrics"
+    RESERVE = "reserve"
+    SUBMIT = "submit"
+    OPERATE = "operate"
+    ADMIN = "admin"
+
+
+class Caller(msgspec.Struct, frozen=True, kw_only=True):
+    """Who asks: an immutable principal, the OS account its work runs as, and what it may do."""
+
+    name: str
+    account: str
+    scopes: frozenset[Scope] = frozenset()
+
+    @property
+    def is_operator(self) -> bool:
+        """Whether others' work is theirs to handle."""
+        return bool(self.scopes & {Scope.OPERATE, Scope.ADMIN})
+
+
 _PACKED = "base64:"
 
 

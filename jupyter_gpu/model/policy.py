@@ -133,6 +133,8 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     #: Team -> its members; who is in none counts for the team "everyone".
     teams: dict[str, tuple[str, ...]] = {}
     operators: tuple[str, ...] = ()
+    #: Whether everybody sees who holds and who waits; operators always do.
+    names_are_public: bool = True
     #: Limits of one ask.
     most_devices: int | None = None
     reservation_seconds: int = 2 * 3600

@@ -1,0 +1,275 @@
+"""The document for one caller, redacted by who they are, with its `revision`: one picture for every face.
+
+Only the kind of a wait is state. Place, who is ahead and the sentence are made here, on read.
+"""
+
+from __future__ import annotations
+
+from ..model import (
+    EACH,
+    Caller,
+    Device,
+    DeviceView,
+    Kind,
+    Notice,
+    QuotaView,
+    State,
+    Status,
+    WaitingReason,
+    Workload,
+    WorkloadView,
+    World,
+)
+from ..units import format_seconds, format_when
+from .forecast import ahead_of, expected_end_at
+from .placement import in_order, suits
+from .quota import HOUR_MS, Ledger, available_again_at, bind
+from .victims import is_in_overtime
+
+#: Others named in one sentence; the rest is counted.
+MOST_NAMED = 3
+
+
+def may_see_names(world: World, it: Workload, caller: Caller) -> bool:
+    """Whether a caller may know whose work this is."""
+    return it.owner == caller.name or caller.is_operator or world.policy.names_are_public
+
+
+def view(world: World, it: Workload, caller: Caller, now: float, *, alone: bool = False) -> WorkloadView:
+    """One workload as a caller may see it. `alone` adds what only a look at this one needs: place, spec."""
+    is_mine = it.owner == caller.name
+    names = may_see_names(world, it, caller)
+    lease = it.lease
+    return WorkloadView(
+        id=it.id,
+        kind=it.kind,
+        state=it.state,
+        owner=it.owner if names else None,
+        team=it.team if names else None,
+        queue=it.queue,
+        name=it.name if names else None,
+        ask=it.ask,
+        submitted_at=it.submitted_at,
+        priority=it.priority,
+        waiting=it.waiting,
+        reason=sentence(world, it, caller, now) if alone else "",
+        ahead=ahead_of(world, it) if alone and it.state is State.QUEUED else None,
+        paused=it.paused,
+        lifted=it.lifted,
+        not_before=it.not_before,
+        back_off_until=it.back_off_until,
+        devices=lease.devices if lease is not None else (),
+        granted_at=lease.granted_at if lease is not None else None,
+        ends_at=lease.ends_at if lease is not None else None,
+        attach_by=lease.attach_by if lease is not None else None,
+        overtime=is_in_overtime(it, now),
+        holder=it.holder if is_mine or caller.is_operator else None,
+        attempt=it.attempt,
+        started_at=it.started_at,
+        notice=notice_of(it),
+        outcome=it.outcome if is_mine or caller.is_operator else None,
+        end=it.end,
+        ended_at=it.ended_at,
+        detail=it.detail if is_mine or caller.is_operator else "",
+        preemptions=len(it.preempted_at),
+        failures=it.failures,
+        is_mine=is_mine,
+        spec=it.spec if alone and (is_mine or caller.is_operator) else None,
+    )
+
+
+def notice_of(it: Workload) -> Notice | None:
+    """The warning that a live workload stands under."""
+    if it.eviction is None or it.yield_by is None or not it.is_live:
+        return None
+    return Notice(reason=it.eviction, yield_by=it.yield_by, detail=it.detail)
+
+
+def device_view(world: World, device: Device, caller: Caller, now: float) -> DeviceView:
+    """One device, its newest reading, and who holds it until when."""
+    reading = world.readings.get(device.uuid)
+    holders = world.holders_of(device.uuid)
+    total = device.memory_bytes if reading is None else reading.memory_total_bytes or device.memory_bytes
+    return DeviceView(
+        uuid=device.uuid,
+        index=device.index,
+        name=device.name,
+        device_class=device.device_class,
+        pool=device.pool,
+        simulated=device.simulated,
+        cordoned=device.cordoned,
+        shareable=device.shareable,
+        condition=device.condition,
+        condition_detail=device.condition_detail,
+        memory_total_bytes=total,
+        memory_used_bytes=None if reading is None else reading.memory_used_bytes,
+        utilisation_percent=None if reading is None else reading.utilisation_percent,
+        temperature_celsius=None if reading is None else reading.temperature_celsius,
+        power_watts=None if reading is None else reading.power_watts,
+        sampled_at=None if reading is None else reading.at,
+        workloads=tuple(it.id for it in holders),
+        holders=tuple(it.owner for it in holders if may_see_names(world, it, caller)),
+        free_at=max((expected_end_at(world, it, now) for it in holders), default=None),
+    )
+
+
+def device_views(world: World, caller: Caller, now: float) -> tuple[DeviceView, ...]:
+    """All devices, by node and index."""
+    return tuple(device_view(world, device, caller, now) for device in in_order(world))
+
+
+def status(
+    world: World,
+    caller: Caller,
+    now: float,
+    *,
+    store_id: str,
+    simulated: bool,
+    warnings: tuple[str, ...] = (),
+) -> Status:
+    """The whole document: devices, the caller's own work, others' work on the devices, quota, lines."""
+    waiting: dict[str, int] = {queue.name: 0 for queue in world.policy.queues}
+    shown = []
+    for it in world.queued():
+        waiting[it.queue] = waiting.get(it.queue, 0) + 1
+        if it.owner == caller.name:
+            shown.append(it)
+    shown = [*world.holders(), *shown]
+    return Status(
+        revision=world.revision,
+        store_id=store_id,
+        at=now,
+        caller=caller.name,
+        simulated=simulated,
+        devices=device_views(world, caller, now),
+        workloads=tuple(view(world, it, caller, now, alone=it.owner == caller.name) for it in shown),
+        quotas=quota_views(world, caller, now),
+        waiting=waiting,
+        warnings=warnings,
+    )
+
+
+def quota_views(world: World, caller: Caller, now: float) -> tuple[QuotaView, ...]:
+    """Every bound that concerns the caller: what is held or used, what is allowed, when there is room again."""
+    ledger = Ledger(world, now)
+    team = world.policy.team_of(caller.name)
+    found = []
+    for number, rule in enumerate(world.policy.quotas):
+        queues = [q.name for q in world.policy.queues] if rule.queue == EACH else [rule.queue or ""]
+        classes = (
+            sorted({d.device_class for d in world.devices.values()})
+            if rule.device_class == EACH
+            else [rule.device_class]
+        )
+        for queue in queues:
+            for device_class in classes:
+                binding = bind(number, rule, caller.name, team, queue, device_class)
+                if binding is None:
+                    continue
+                found.append(
+                    QuotaView(
+                        rule=_named(
+                            rule.title,
+                            queue if rule.queue == EACH else "",
+                            device_class if rule.device_class == EACH else "",
+                        ),
+                        devices_held=ledger.held(binding),
+                        devices_allowed=rule.devices if rule.devices is not None else rule.share_devices,
+                        used_ms=None if rule.gpu_hours is None else ledger.spent_ms(number, binding),
+                        allowed_ms=None if rule.gpu_hours is None else rule.gpu_hours * HOUR_MS,
+                        window_seconds=None if rule.gpu_hours is None else rule.window_seconds,
+                        available_again_at=available_again_at(world, number, binding, now),
+                    )
+                )
+    return tuple(found)
+
+
+def _named(title: str, *parts: str | None) -> str:
+    more = [part for part in parts if part]
+    return f"{title} ({', '.join(more)})" if more else title
+
+
+def sentence(world: World, it: Workload, caller: Caller, now: float) -> str:
+    """What, why and what now, for people."""
+    if it.state is State.QUEUED:
+        return _why_waiting(world, it, caller, now)
+    if it.state is State.ENDED:
+        return f"Ended: {it.end}." + (f" {it.detail}." if it.detail else "")
+    if it.state is State.YIELDING:
+        if it.outcome is not None:
+            return "It is over; its devices are being checked before anybody else gets them."
+        return f"It must yield ({it.eviction}) by {format_when(it.yield_by, now)}." + (
+            f" {it.detail}." if it.detail else ""
+        )
+    if is_in_overtime(it, now):
+        return "Its time is over; it keeps the GPU until somebody waits for it. Save your work, or extend it."
+    end = (
+        "" if it.lease is None or it.lease.ends_at is None else f" until {format_when(it.lease.ends_at, now)}"
+    )
+    started = "" if it.kind is Kind.RESERVATION or it.started_at is not None else "; it is being started"
+    return f"It holds {_devices_text(world, it)}{end}{started}."
+
+
+def _devices_text(world: World, it: Workload) -> str:
+    uuids = it.lease.devices if it.lease is not None else ()
+    return ", ".join(f"GPU {world.devices[uuid].index}" for uuid in uuids) or "no GPU"
+
+
+def _why_waiting(world: World, it: Workload, caller: Caller, now: float) -> str:
+    place = ahead_of(world, it)
+    where = f"You are first in queue {it.queue}." if place == 0 else f"{place} ahead in queue {it.queue}."
+    match it.waiting:
+        case WaitingReason.PAUSED:
+            detail = f" {it.detail}." if it.detail else ""
+            return f"It is paused and keeps its place.{detail} Let it go with `jupyter gpu let-go {it.id}`."
+        case WaitingReason.NOT_BEFORE:
+            return f"It must not start before {format_when(it.not_before, now)}."
+        case WaitingReason.BACK_OFF:
+            wait = format_seconds(max(0, round((it.back_off_until or now) - now)))
+            return f"Its last start failed ({it.detail}); the next try is in {wait}."
+        case WaitingReason.QUOTA:
+            return f"The quota is held already; it starts when some of it is given back. {where}"
+        case WaitingReason.BUDGET:
+            return f"The GPU-hours of the window are used. {_again_text(world, it, now)}{where}"
+        case WaitingReason.HOLD:
+            return f"The free GPUs are held for others for now. {where}"
+        case WaitingReason.CLEARING:
+            return f"A GPU is being made free for it. {where}"
+        case WaitingReason.DRIVER:
+            return f"No GPU can be read; `jupyter gpu doctor` says why. {where}"
+        case WaitingReason.ENGINE:
+            return f"There is no such GPU at the moment. {where}"
+        case _:
+            return f"No GPU is free: {_who_holds(world, it, caller, now)}. {where} Leave the line with `jupyter gpu cancel {it.id}`."
+
+
+def _again_text(world: World, it: Workload, now: float) -> str:
+    instants = []
+    for number, rule in enumerate(world.policy.quotas):
+        binding = bind(number, rule, it.owner, it.team, it.queue, it.ask.device_class)
+        at = None if binding is None else available_again_at(world, number, binding, now)
+        if at is not None:
+            instants.append(at)
+    return f"Some are available again at {format_when(max(instants), now)}. " if instants else ""
+
+
+def _who_holds(world: World, it: Workload, caller: Caller, now: float) -> str:
+    """Like "GPU 0 is reserved by ada until 14:05, GPU 1 runs job 12"; what one is short of when nobody holds it."""
+    parts = []
+    kin = [device for device in in_order(world) if suits(device, it.ask)]
+    for device in kin:
+        if device.condition is not None or device.cordoned:
+            parts.append(f"GPU {device.index} is {device.condition or 'cordoned'}")
+        for other in world.holders_of(device.uuid):
+            who = f" by {other.owner}" if may_see_names(world, other, caller) else ""
+            until = (
+                f" until {format_when(other.lease.ends_at, now)}"
+                if other.lease and other.lease.ends_at
+                else ""
+            )
+            verb = f"is reserved{who}" if other.kind is Kind.RESERVATION else f"runs job {other.id}"
+            parts.append(f"GPU {device.index} {verb}{until}")
+    if not parts:
+        return f"{it.ask.devices} are wanted together, and those before you in line come first"
+    more = len(parts) - MOST_NAMED
+    return ", ".join(parts[:MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
