@@ -1,0 +1,307 @@
+"""Checkpoint folders on disk: what a training writes and what the supervisor reads. Standard library only.
+
+`step-000000000042/` is complete when its marker `COMPLETE` is valid: JSON with step, attempt, at, and the
+size of every file, so that a truncated one is found. `.tmp-*` is never a checkpoint, save a replaced one
+whose successor did not arrive (`newest_complete` knows). `.fence` holds the number of the newest attempt
+that writes here.
+
+A save is: write into a draft, sync each file, the marker, the folder; rename; sync the parent; only then
+remove what is older. So a kill or a power cut at any moment leaves the old newest one or the new one, and
+nothing between. One process writes at a time; a reader may look at any moment.
+"""
+
+import contextlib
+import errno
+import itertools
+import json
+import operator
+import os
+import re
+import shutil
+import stat
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+MARKER = "COMPLETE"
+FENCE = ".fence"
+
+_STEP = re.compile(r"(?:\.tmp-replaced-)?step-(\d{12})")
+# kind, step, attempt, pid, start time of the writer, serial, node: enough to know whether it still lives
+_DRAFT = re.compile(r"\.tmp-(step|file)-(\d{12})\.(\d+)\.(\d+)\.(\d+)\.\d+\.(.+)")
+_serial = itertools.count()
+_warned: set[str] = set()
+
+
+class StaleAttempt(RuntimeError):  # noqa: N818 - our errors are named for what is wrong
+    """A later attempt of this job writes here now; this one is late and must change nothing."""
+
+
+def warn(text: str) -> None:
+    """Say it on stderr, once."""
+    if text not in _warned:
+        _warned.add(text)
+        with contextlib.suppress(Exception):
+            sys.stderr.write(f"jupyter_gpu.training: {text}\n")
+
+
+# --- reading --------------------------------------------------------------------------------------
+
+
+def step_of(found: Path | None) -> int:
+    """The step of a checkpoint folder; 0 for None, so that a loop may start from it."""
+    if found is None:
+        return 0
+    match = _STEP.fullmatch(found.name)
+    if match is None:
+        raise ValueError(f"{found} is no checkpoint folder (they are called step-000000000042)")
+    return int(match[1])
+
+
+def newest_complete(home: Path) -> tuple[Path | None, list[str]]:
+    """The highest step whose marker is valid, and what was skipped on the way to it. Changes nothing."""
+    names, fence = _names(home), fence_of(home)
+    dead = [name for name in names if _is_dead(name, fence, "step")]
+    skipped = [f"{name}: its writer died before it was complete" for name in dead]
+    # A kill between the two renames of a replacement leaves the old one under its replaced name: it still
+    # counts. At the same step the plain name sorts behind ".tmp-", so reversed it comes first.
+    steps = [name for name in names if _STEP.fullmatch(name)]
+    for name in sorted(steps, key=lambda name: (name[-12:], name), reverse=True):
+        wrong = fault(home / name)
+        if wrong is None:
+            return home / name, skipped
+        skipped.append(f"{name}: {wrong}")
+    return None, skipped
+
+
+def fault(path: Path) -> str | None:
+    """Why this is not a complete checkpoint, or None."""
+    try:
+        marker = json.loads((path / MARKER).read_bytes())
+        if marker["step"] != step_of(path):
+            return f"its {MARKER} marker is of step {marker['step']}"
+        for name, size in marker["files"].items():
+            there = (path / name).lstat().st_size
+            if there != size:
+                return f"{name} has {there} of {size} bytes"
+    except FileNotFoundError as error:
+        missing = os.path.relpath(os.fsdecode(error.filename), path)
+        return f"it has no {MARKER} marker" if missing == MARKER else f"{missing} is missing"
+    except OSError as error:
+        return f"it cannot be read: {error}"
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return f"its {MARKER} marker cannot be read"
+    return None
+
+
+def fence_of(home: Path) -> int:
+    """The newest attempt that has written here, 0 for none."""
+    try:
+        return int(json.loads((home / FENCE).read_bytes())["attempt"])
+    except (FileNotFoundError, NotADirectoryError, ValueError, KeyError, TypeError):
+        return 0
+
+
+def _names(home: Path) -> list[str]:
+    try:
+        return sorted(entry.name for entry in home.iterdir())
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+
+
+def _started(pid: int) -> int:
+    """The start time of a process, in ticks since boot; with the pid it names the process for good."""
+    try:
+        return int(Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[19])
+    except (OSError, ValueError, IndexError):
+        return 0
+
+
+def _is_dead(name: str, fence: int, *kinds: str) -> bool:
+    """Whether a draft of one of these kinds has lost its writer."""
+    match = _DRAFT.fullmatch(name)
+    if match is None or match[1] not in kinds:
+        return False
+    if int(match[3]) < fence:
+        return True
+    return match[6] == os.uname().nodename and _started(int(match[4])) != int(match[5])
+
+
+# --- writing --------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Writer:
+    """One attempt's right to write into one checkpoint folder."""
+
+    home: Path
+    attempt: int
+
+    @contextlib.contextmanager
+    def checkpoint(self, step: int, keep: int | None) -> Iterator[Path]:
+        """Give a draft to write into; after the block it is a complete checkpoint, or gone."""
+        step = operator.index(step)
+        if not 0 <= step < 10**12 or (keep is not None and keep < 1):
+            raise ValueError(f"step must be 0 or more and keep 1 or more, not {step} and {keep}")
+        self.claim()
+        self.tidy()
+        draft = self._draft("step", step)
+        try:
+            draft.mkdir()
+            yield draft
+            self._seal(draft, step)
+            self.claim()  # again: writing took its time, and a later attempt may have begun since
+            _publish(draft, self._final(step))
+        except BaseException as error:
+            shutil.rmtree(draft, ignore_errors=True)
+            if isinstance(error, Exception) and not isinstance(error, StaleAttempt):
+                with contextlib.suppress(OSError):
+                    error.add_note(self._explain(error, step))
+            raise
+        with contextlib.suppress(OSError):  # the save has succeeded: nothing after it may fail it
+            self._prune(step, keep)
+
+    def claim(self) -> None:
+        """Refuse a writer of an earlier attempt; record ours where it is the newest."""
+        recorded = fence_of(self.home)
+        if recorded > self.attempt:
+            me = f"attempt {self.attempt}" if self.attempt else "a process outside of any attempt"
+            raise StaleAttempt(
+                f"Attempt {recorded} of this job writes to {self.home} now, so {me} may not save there. "
+                "Nothing was changed. End this process; to go on from these checkpoints, copy them elsewhere."
+            )
+        if recorded < self.attempt:
+            self.write_whole(FENCE, {"attempt": self.attempt, "at": time.time()})
+
+    def tidy(self) -> None:
+        """Clear away what writers that died have left."""
+        for name in _names(self.home):
+            path = self.home / name
+            with contextlib.suppress(OSError):
+                if name.startswith(".tmp-replaced-"):
+                    final = self.home / name.removeprefix(".tmp-replaced-")
+                    if fault(final) is None or fault(path) is not None:
+                        _discard(path)
+                    else:
+                        _discard(final)
+                        path.rename(final)
+                elif _is_dead(name, self.attempt, "step", "file"):
+                    _discard(path)
+
+    def write_whole(self, name: str, content: dict[str, Any]) -> None:
+        """Write a small file such that a reader sees all of it or none."""
+        draft = self._draft("file")
+        try:
+            _write(draft, json.dumps(content).encode())
+            draft.replace(self.home / name)
+        except BaseException:
+            draft.unlink(missing_ok=True)
+            raise
+        _sync_folder(self.home)
+
+    def _draft(self, kind: str, step: int = 0) -> Path:
+        pid, node = os.getpid(), os.uname().nodename
+        writer = f"{self.attempt}.{pid}.{_started(pid)}.{next(_serial)}.{node}"
+        return self.home / f".tmp-{kind}-{step:012d}.{writer}"
+
+    def _final(self, step: int) -> Path:
+        return self.home / f"step-{step:012d}"
+
+    def _seal(self, draft: Path, step: int) -> None:
+        """Make every file durable, then the marker that says so."""
+        if os.path.lexists(draft / MARKER):
+            raise ValueError(f"{MARKER} is the marker of a complete checkpoint: use another file name")
+        sizes: dict[str, int] = {}
+        for root, _, names in os.walk(draft, topdown=False):
+            folder = Path(root)
+            for path in (folder / name for name in names):
+                if stat.S_ISREG(path.lstat().st_mode):
+                    sizes[str(path.relative_to(draft))] = _sync(path)
+            _sync_folder(folder)
+        if not sizes:
+            raise ValueError("nothing was written into the checkpoint folder before the end of its block")
+        marker = {"step": step, "attempt": self.attempt, "at": time.time(), "files": sizes}
+        _write(draft / MARKER, json.dumps(marker).encode())
+        _sync_folder(draft)
+
+    def _prune(self, saved: int, keep: int | None) -> None:
+        """Remove what `keep` does not cover."""
+        names = [name for name in _names(self.home) if _STEP.fullmatch(name) and not name.startswith(".")]
+        steps = [step_of(Path(name)) for name in names]
+        complete = [step for step in steps if fault(self._final(step)) is None]
+        newest = max(complete, default=saved)
+        if newest > saved:
+            warn(
+                f"saved step {saved}, but {self.home} holds step {newest}, and a training resumes from the "
+                "highest step. To start over, use an empty folder."
+            )
+        kept = {*complete[-keep:], saved} if keep else set(steps)
+        for step in steps:
+            # A damaged one goes once it is older than all that are kept; until then it may be looked at.
+            if step not in kept and (step in complete or step < min(kept)):
+                _discard(self._final(step))  # half removed, its sizes no longer match: no checkpoint any more
+
+    def _explain(self, error: Exception, step: int) -> str:
+        before = newest_complete(self.home)[0]
+        text = f"The checkpoint of step {step} was not saved. "
+        text += f"The newest complete one is intact: {before}." if before else "There is none yet."
+        text += f" Free on that disk: {shutil.disk_usage(self.home).free / 2**30:.2f} GiB."
+        if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+            full = "The disk is full" if error.errno == errno.ENOSPC else "Your quota on that disk is used up"
+            text += f" {full}: free some space, keep fewer checkpoints (keep=1), or save less in each."
+        return text
+
+
+def _publish(draft: Path, final: Path) -> None:
+    """The one moment in which the checkpoint begins to exist."""
+    aside = final.with_name(f".tmp-replaced-{final.name}")
+    replacing = os.path.lexists(final)
+    if replacing:
+        final.rename(aside)
+    try:
+        draft.rename(final)
+    except BaseException:
+        if replacing and not os.path.lexists(final):
+            aside.rename(final)
+        raise
+    _sync_folder(final.parent)  # before anything older is removed
+    if replacing:
+        with contextlib.suppress(OSError):
+            _discard(aside)
+
+
+def _discard(path: Path) -> None:
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        path.unlink(missing_ok=True)
+
+
+def _write(path: Path, content: bytes) -> None:
+    file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o666)
+    try:
+        while content:
+            content = content[os.write(file, content) :]
+        os.fsync(file)
+    finally:
+        os.close(file)
+
+
+def _sync(path: Path) -> int:
+    file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(file)
+        return os.fstat(file).st_size
+    finally:
+        os.close(file)
+
+
+def _sync_folder(path: Path) -> None:
+    try:
+        _sync(path)
+    except OSError as error:
+        if error.errno not in (errno.EINVAL, errno.ENOTSUP):  # some network disks cannot sync a folder
+            raise
