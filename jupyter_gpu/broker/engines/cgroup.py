@@ -1,0 +1,111 @@
+"""One cgroup per attempt, where the machine lets us make one.
+
+It finds and ends a tree whose supervisor is dead, however it hid, and it alone proves that the kernel killed
+something for want of host memory. Version 2 (`cgroup.kill`, `memory.events`) wherever its mount is, also beside
+version 1; of version 1 only the memory controller, for `memory.oom_control`. Everything here may fail (no root, no
+delegation, no mount), and then the attempt simply has no cgroup. Standard library only: the launcher imports it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import time
+
+from . import procs
+
+
+def parents() -> list[str]:
+    """The cgroups that we are in ourselves and may make children of."""
+    own = {}
+    for line in _read("/proc/self/cgroup").splitlines():
+        number, controllers, path = line.split(":", 2)
+        own["2" if number == "0" else controllers] = path
+    found = []
+    for line in _read("/proc/self/mountinfo").splitlines():
+        mount, _, kind = line.partition(" - ")
+        root, point = mount.split()[3:5]
+        what, options = kind.split()[0], kind.split()[-1].split(",")
+        key = "2" if what == "cgroup2" else "memory" if what == "cgroup" and "memory" in options else None
+        if key in own and (own[key] + "/").startswith(root.rstrip("/") + "/"):
+            below = own[key][len(root.rstrip("/")) :].strip("/")
+            parent = f"{point}/{below}".rstrip("/")
+            if os.access(parent, os.W_OK):
+                found.append(parent)
+    return found
+
+
+def make(folders: list[str]) -> list[str]:
+    """Make them; those that could be made."""
+    made = []
+    for folder in folders:
+        with contextlib.suppress(OSError):
+            os.mkdir(folder, 0o755)  # noqa: PTH102
+            made.append(folder)
+    return made
+
+
+def enter(folders: list[str]) -> None:
+    """Move this process, and so all that it will ever start, into them."""
+    for folder in folders:
+        with contextlib.suppress(OSError), open(f"{folder}/cgroup.procs", "w") as file:  # noqa: PTH123
+            file.write("0")
+
+
+def host_oom_kills(folders: list[str]) -> int:
+    """How many processes the kernel has killed here for want of host memory."""
+    most = 0
+    for folder in folders:
+        for name in ("memory.events", "memory.oom_control"):
+            for line in _read(f"{folder}/{name}").splitlines():
+                key, _, value = line.partition(" ")
+                if key == "oom_kill" and value.isdecimal():
+                    most = max(most, int(value))
+    return most
+
+
+def members(folders: list[str]) -> set[int]:
+    """The pids inside, those of nested cgroups included."""
+    found: set[int] = set()
+    for folder in folders:
+        for root, _, _ in os.walk(folder):
+            found.update(int(word) for word in _read(f"{root}/cgroup.procs").split())
+    return found
+
+
+def kill(folders: list[str]) -> None:
+    """SIGKILL everything inside, at once where the kernel can."""
+    for folder in folders:
+        with contextlib.suppress(OSError), open(f"{folder}/cgroup.kill", "w") as file:  # noqa: PTH123
+            file.write("1")
+    for pid in members(folders):
+        proc = procs.find(pid)
+        if proc:
+            procs.send(proc, signal.SIGKILL)
+
+
+def remove(folders: list[str], patience_seconds: float = 0.2) -> None:
+    """Remove them once they are empty; the kernel may need a moment after the last process."""
+    by = time.monotonic() + patience_seconds
+    for folder in folders:
+        for root, _, _ in os.walk(folder, topdown=False):
+            while True:
+                try:
+                    os.rmdir(root)  # noqa: PTH106
+                except FileNotFoundError:
+                    break
+                except OSError:
+                    if time.monotonic() > by:
+                        break
+                    time.sleep(0.005)
+                else:
+                    break
+
+
+def _read(path: str) -> str:
+    try:
+        with open(path) as file:  # noqa: PTH123
+            return file.read()
+    except OSError:
+        return ""

@@ -1,0 +1,133 @@
+"""Between fork and exec: the process that becomes the job.
+
+It enters the cgroup, drops to the submitting user, looks up the newest complete checkpoint as that user, makes the
+environment whole and execs the argument list as it is, without a shell. What it finds or fails at goes to the
+supervisor through a pipe that closes itself on exec: one JSON line of findings, and one of failure if there is any.
+From the fork on it dies with its supervisor: between fork and exec it carries no mark by which a
+later broker could find it. Standard library only: the launcher imports it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import json
+import os
+import resource
+import signal
+import socket
+from pathlib import Path
+from typing import Any, NoReturn
+
+from ...checkpoints import newest_complete
+from . import cgroup
+
+_PR_SET_PDEATHSIG = 1
+_libc = ctypes.CDLL(None, use_errno=True)
+_DEFAULT_PATH = "/usr/local/bin:/usr/bin:/bin"
+
+
+def become(spec: dict[str, Any], parent: int, output: int, report: int) -> NoReturn:
+    """Become the job, or say why not; never returns."""
+    step = "prepare"
+    try:
+        os.setsid()
+        cgroup.enter(spec["cgroups"])
+        signals_as_new(spec)
+        nothing = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+        for source, target in ((nothing, 0), (output, 1), (output, 2)):
+            os.dup2(source, target)
+        os.umask(0o022)
+        step = f"become user {spec['account']}"
+        drop(spec)
+        _die_with(parent)  # only now: the kernel forgets it when the user changes
+        step = f"enter the folder {spec['folder']}"
+        os.chdir(os.fsencode(spec["folder"]))
+        step = "prepare"
+        _say(report, environment := _environment(spec))
+        step = f"start {spec['argv'][0]}"
+        raw = {os.fsencode(name): os.fsencode(value) for name, value in environment["environment"].items()}
+        _exec([os.fsencode(word) for word in spec["argv"]], raw)
+    except BaseException as error:  # noqa: BLE001 - nothing may return into the supervisor's code
+        number = error.errno if isinstance(error, OSError) else None
+        text = os.strerror(number) if number else f"{type(error).__name__}: {error}"
+        _say(report, {"step": step, "errno": number, "text": text})
+    os._exit(127)
+
+
+def drop(spec: dict[str, Any]) -> None:
+    """Become the submitting user for good, where we are root."""
+    if spec["uid"] is not None:
+        os.setgroups(spec["groups"])
+        os.setresgid(spec["gid"], spec["gid"], spec["gid"])
+        os.setresuid(spec["uid"], spec["uid"], spec["uid"])
+
+
+def signals_as_new(spec: dict[str, Any]) -> None:
+    """Undo what Python and whoever started the broker have ignored or blocked; no core dump unless asked."""
+    for number in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}:
+        with contextlib.suppress(OSError, ValueError):
+            signal.signal(number, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
+    most = resource.getrlimit(resource.RLIMIT_CORE)[1]
+    resource.setrlimit(resource.RLIMIT_CORE, (most if spec["core_dumps"] else 0, most))
+
+
+def _environment(spec: dict[str, Any]) -> dict[str, Any]:
+    """The whole environment of the job, with what only now is known; and what was found on the way."""
+    given = dict(spec["environment"])
+    given.setdefault("PATH", _DEFAULT_PATH)
+    given.setdefault("MASTER_PORT", str(_free_port()))
+    home = Path(spec["checkpoint_dir"])
+    # A folder that nobody may write to is no reason not to start: a job need not save anything.
+    with contextlib.suppress(OSError):
+        _make_folders(home)
+    newest: Path | None = None
+    skipped: list[str] = []
+    with contextlib.suppress(OSError):
+        newest, skipped = newest_complete(home)
+    if newest:
+        given["JUPYTER_GPU_RESUME_FROM"] = str(newest)
+    return {"environment": given, "resume_from": str(newest) if newest else None, "skipped": skipped}
+
+
+def _make_folders(home: Path) -> None:
+    for _ in range(3):  # another job of the same folder may just be removing the parent, because it is empty
+        with contextlib.suppress(FileNotFoundError):
+            home.mkdir(parents=True, exist_ok=True)
+            return
+
+
+def _exec(argv: list[bytes], environment: dict[bytes, bytes]) -> NoReturn:
+    """Search the job's own PATH, as a shell would: EACCES is told only if nothing else was found."""
+    if b"/" in argv[0]:
+        os.execve(argv[0], argv, environment)
+    denied: OSError | None = None
+    for folder in environment[b"PATH"].split(b":"):
+        try:
+            os.execve(os.path.join(folder or b".", argv[0]), argv, environment)  # noqa: PTH118
+        except (FileNotFoundError, NotADirectoryError):
+            pass
+        except PermissionError as error:
+            denied = error
+    raise denied or FileNotFoundError(2, "No such file or directory")
+
+
+def _free_port() -> int:
+    """A port that is free now; nobody can promise more."""
+    with socket.socket() as probe:
+        probe.bind(("", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def _die_with(parent: int) -> None:
+    _libc.prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
+    if os.getppid() != parent:  # it has died before we could ask
+        os._exit(127)
+
+
+def _say(report: int, content: dict[str, Any]) -> None:
+    told = {name: value for name, value in content.items() if name != "environment"}
+    with contextlib.suppress(OSError):
+        os.write(report, json.dumps(told).encode() + b"\n")

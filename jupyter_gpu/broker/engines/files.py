@@ -1,0 +1,97 @@
+"""The small files of an attempt's folder: whole or not at all, and the started mark.
+
+The folder is the record that broker and supervisor share; either may be killed at any moment. So every file
+is written beside its name and then renamed, and the started mark comes into being by link(2), with its
+content already inside: whoever makes it owns the attempt, everybody else sees EEXIST. Nothing here is synced
+to disk save the outcome: a kill loses nothing, and after a power cut the boot id differs anyway.
+Standard library only: the launcher imports it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import time
+from typing import Any
+
+SPEC = "spec.json"
+ENVIRONMENT = "environment.json"
+MARK = "started"
+ORDER = "order.json"
+NOTICE = "notice.json"
+OUTCOME = "outcome.json"
+LOG = "log"
+GAPS = "log.gaps"
+
+
+def write_whole(path: str, content: Any, mode: int = 0o600) -> None:
+    """Write JSON such that a reader sees all of it or what was there before."""
+    draft = f"{path}.{os.getpid()}"
+    try:
+        _write(draft, content, mode)
+        os.replace(draft, path)  # noqa: PTH105 - pathlib would double what the launcher has to import
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.unlink(draft)  # noqa: PTH108
+        raise
+
+
+def make_mark(folder: str, content: Any) -> bool:
+    """Make the started mark; False where somebody else has made it. Never removed."""
+    draft = f"{folder}/{MARK}.{os.getpid()}"
+    _write(draft, content, 0o600)
+    try:
+        os.link(draft, f"{folder}/{MARK}")
+    except FileExistsError:
+        return False
+    finally:
+        os.unlink(draft)  # noqa: PTH108
+    return True
+
+
+def read(path: str) -> dict[str, Any] | None:
+    """Read what one of the above has written; None where it is absent or (after a power cut) damaged."""
+    try:
+        with open(path, "rb") as file:  # noqa: PTH123
+            content = json.loads(file.read())
+    except (FileNotFoundError, NotADirectoryError, ValueError):
+        return None
+    return content if isinstance(content, dict) else None
+
+
+def never_started(detail: str) -> dict[str, Any]:
+    """Make the outcome of an attempt called off in time: a preemption of it counts as one that was noticed."""
+    return {"end": "cancelled", "detail": detail, "noticed": True, "gone": True, "ended_at": time.time()}
+
+
+class Reserved:
+    """A file whose room on the disk is taken now, so that a full disk later cannot keep it from being written."""
+
+    def __init__(self, path: str, room_bytes: int = 4096) -> None:
+        self._path, self._draft = path, f"{path}.{os.getpid()}"
+        self._file = os.open(self._draft, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        with contextlib.suppress(OSError):  # some file systems cannot reserve; then it is as good as a plain file
+            os.posix_fallocate(self._file, 0, room_bytes)
+
+    def publish(self, content: Any) -> None:
+        """Write it durably and give it its name. May be called again with other content after a failure."""
+        raw = json.dumps(content).encode()
+        os.pwrite(self._file, raw, 0)
+        os.ftruncate(self._file, len(raw))
+        os.fsync(self._file)
+        os.replace(self._draft, self._path)  # noqa: PTH105
+
+    def discard(self) -> None:
+        """Give the room back unused."""
+        os.unlink(self._draft)  # noqa: PTH108
+        os.close(self._file)
+
+
+def _write(path: str, content: Any, mode: int) -> None:
+    file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, mode)
+    try:
+        os.fchmod(file, mode)  # whatever the umask says
+        os.write(file, json.dumps(content).encode())
+    finally:
+        os.close(file)

@@ -1,0 +1,370 @@
+"""The engine of this node: starts attempts through the launcher, and sees them to their end.
+
+The record is on disk, one folder per attempt (see `files`); `live/` names those that are not yet taken back. So a
+broker that starts anew adopts what runs, and every step can be repeated: a start is decided by the started mark,
+an end by the outcome. Reports over the launcher's socket and pidfds make it quick, and a look at the folders
+each second makes it certain. An attempt is lost when its mark is there, its supervisor is not, no outcome was
+written, and nothing of its tree lives.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import shutil
+import signal
+import time
+import zlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from ...model import EndReason, Holder, Outcome
+from . import aftermath, cgroup, command, files, procs
+from .accounts import Account, Accounts
+from .base import Attempt, Order, Sighting, Stage
+from .channel import Channel
+
+_LOOK_SECONDS = 1.0
+_ASK_AGAIN_SECONDS = 2.0
+
+
+@dataclass
+class _Entry:
+    """One attempt that is not yet taken back."""
+
+    sighting: Sighting
+    folder: str
+    pidfd: int | None = None
+    #: Its folder is complete: it may be started.
+    prepared: bool = False
+    #: When the launcher was last asked to start it (monotonic); None: not this launcher.
+    asked_at: float | None = None
+    #: Nobody wants to hear of it any more; forgotten once it is over.
+    unwanted: bool = False
+    clearing: asyncio.Task[None] | None = None
+
+    @property
+    def key(self) -> tuple[int, int]:
+        return self.sighting.workload, self.sighting.attempt
+
+    @property
+    def is_marked(self) -> bool:
+        return os.path.lexists(f"{self.folder}/{files.MARK}")
+
+
+class LocalEngine:
+    """Processes on this node. `folder` is on a local disk and only ours."""
+
+    def __init__(self, folder: Path) -> None:
+        self._root = folder
+        self._accounts = Accounts()
+        self._cgroups = cgroup.parents()
+        self._entries: dict[tuple[int, int], _Entry] = {}
+        self._newest: dict[int, Sighting] = {}
+        self._channel: Channel | None = None
+        self._look: asyncio.TimerHandle | None = None
+        self._on_sighting: Callable[[Sighting], None] = lambda _: None
+
+    # --- the seam ---------------------------------------------------------------------------------
+
+    async def start(self, on_sighting: Callable[[Sighting], None]) -> None:
+        """Adopt what an earlier broker left and begin to report."""
+        self._on_sighting = on_sighting
+        for folder in (self._root, self._root / "live"):
+            folder.mkdir(parents=True, exist_ok=True)
+        self._root.chmod(0o711)  # a job reads its notice, its script's copy, and nothing else
+        self._channel = Channel(self._root / "launcher.log", self._hear, self._launcher_is_new)
+        for name in sorted(os.listdir(self._root / "live")):  # noqa: PTH208
+            workload, _, attempt = name.partition(".")
+            if workload.isdecimal() and attempt.isdecimal():
+                entry = self._enter(int(workload), int(attempt))
+                entry.prepared = True
+                self._settle(entry)
+        self._channel.open()
+        self._look = asyncio.get_running_loop().call_later(_LOOK_SECONDS, self._look_around)
+
+    async def close(self) -> None:
+        """Stop reporting. What runs goes on."""
+        self._on_sighting = lambda _: None
+        if self._look:
+            self._look.cancel()
+        if self._channel:
+            self._channel.close()
+        for entry in self._entries.values():
+            self._unwatch(entry)
+        tasks = [entry.clearing for entry in self._entries.values() if entry.clearing]
+        await asyncio.gather(*tasks, return_exceptions=True)
+        self._entries.clear()
+
+    def inventory(self) -> Mapping[int, Sighting]:
+        """The newest attempt of each workload that is not yet taken back."""
+        return self._newest
+
+    async def hand_over(self, attempt: Attempt) -> None:
+        """Start it once: what is here already is left as it is."""
+        if (attempt.workload, attempt.attempt) in self._entries:
+            return
+        entry = self._enter(attempt.workload, attempt.attempt)
+        try:
+            for folder in (Path(entry.folder).parent, Path(entry.folder)):
+                folder.mkdir(exist_ok=True)
+                folder.chmod(0o711)  # whatever the umask says
+            account = await self._accounts.find(attempt.account)
+            if entry.sighting.stage is not Stage.HANDED_OVER or entry.unwanted:
+                return  # called off meanwhile
+            if not entry.is_marked:
+                self._write_folder(attempt, entry.folder, account)
+            entry.prepared = True
+        except (OSError, LookupError) as error:
+            self._over(entry, _engine_fault(f"could not prepare the start: {error}"))
+            return
+        self._settle(entry)
+
+    async def order(self, order: Order) -> None:
+        """Bring it to an end."""
+        entry = self._entries.get((order.workload, order.attempt))
+        if entry is None or entry.sighting.stage is Stage.GONE or entry.sighting.order == order:
+            return
+        try:
+            files.write_whole(f"{entry.folder}/{files.ORDER}", msgspec.to_builtins(order))
+        except OSError:
+            return  # the loop sees that it was not taken, and orders again
+        self._see(entry, order=order)
+        if entry.sighting.stage is Stage.HANDED_OVER:
+            self._call_off(entry, f"ordered to yield ({order.reason}) before it began; nothing was started")
+        elif entry.pidfd is not None:
+            with contextlib.suppress(OSError):
+                signal.pidfd_send_signal(entry.pidfd, signal.SIGUSR1)
+
+    async def take_back(self, workload: int, attempt: int) -> None:
+        """Forget an attempt that is over; one that has not begun does not begin."""
+        entry = self._entries.get((workload, attempt))
+        if entry is None:
+            return
+        entry.unwanted = True
+        if entry.sighting.stage is Stage.HANDED_OVER:
+            self._call_off(entry, "taken back before it began; nothing was started")
+        if entry.sighting.stage is Stage.GONE:
+            self._forget(entry)
+        elif entry.sighting.order is None:
+            now = time.time()
+            await self.order(
+                Order(workload=workload, attempt=attempt, reason="cancelled", ordered_at=now, yield_by=now,
+                      kill_after_seconds=0)
+            )  # fmt: skip
+
+    def folder_of(self, workload: int, attempt: int) -> Path:
+        """Where the attempt's log and outcome are; they stay after it was taken back."""
+        return self._root / str(workload) / str(attempt)
+
+    @property
+    def launcher_pid(self) -> int | None:
+        """The launcher, for the operator's eyes."""
+        return self._channel.pid if self._channel else None
+
+    # --- what is on disk --------------------------------------------------------------------------
+
+    def _write_folder(self, attempt: Attempt, folder: str, account: Account) -> None:
+        spec = attempt.spec
+        first_line = ""
+        if spec.script_copy is not None and spec.script_index == 0:
+            with open(os.fsencode(command.text(spec.script_copy)), "rb") as file:  # noqa: PTH123
+                first_line = os.fsdecode(file.readline(4096))
+        runner = f"{folder}/run_copy.py"
+        argv, runs_copy = command.argument_list(spec, runner, first_line)
+        if runs_copy:
+            shutil.copyfile(Path(__file__).with_name("run_copy.py"), runner)
+            os.chmod(runner, 0o644)  # noqa: PTH101
+        content = {
+            "workload": attempt.workload,
+            "attempt": attempt.attempt,
+            "argv": argv,
+            "folder": command.text(spec.folder),
+            "account": attempt.account,
+            "uid": account.uid,
+            "gid": account.gid,
+            "groups": list(account.groups),
+            "checkpoint_dir": command.checkpoint_dir(attempt),
+            "own_checkpoint_dir": spec.checkpoint_dir is None,
+            "log_limit_bytes": spec.log_limit_bytes,
+            "core_dumps": spec.core_dumps,
+            "leftover_seconds": spec.leftover_seconds,
+            "cgroups": [f"{parent}/{self._cgroup_name(attempt)}" for parent in self._cgroups],
+        }
+        environment = command.environment(attempt, f"{folder}/{files.NOTICE}", account)
+        files.write_whole(f"{folder}/{files.ENVIRONMENT}", environment)
+        files.write_whole(f"{folder}/{files.SPEC}", content)
+        (self._root / "live" / f"{attempt.workload}.{attempt.attempt}").touch()
+
+    def _cgroup_name(self, attempt: Attempt) -> str:
+        """Unique among the brokers of this machine."""
+        return f"jupyter-gpu-{zlib.crc32(os.fsencode(self._root)):08x}-{attempt.workload}.{attempt.attempt}"
+
+    def _enter(self, workload: int, attempt: int) -> _Entry:
+        sighting = Sighting(workload=workload, attempt=attempt, stage=Stage.HANDED_OVER)
+        entry = _Entry(sighting, str(self.folder_of(workload, attempt)))
+        order = files.read(f"{entry.folder}/{files.ORDER}")
+        if order:
+            entry.sighting = msgspec.structs.replace(sighting, order=msgspec.convert(order, Order))
+        self._entries[entry.key] = entry
+        self._remember(entry.sighting)
+        return entry
+
+    def _call_off(self, entry: _Entry, detail: str) -> None:
+        """Make the mark ourselves, so that no launcher can; if one was quicker, its supervisor has the order."""
+        with contextlib.suppress(OSError):
+            if files.make_mark(entry.folder, {"called_off": True, "at": time.time()}):
+                outcome = files.never_started(detail)
+                files.write_whole(f"{entry.folder}/{files.OUTCOME}", outcome)
+                self._over(entry, outcome)
+                return
+        self._settle(entry)
+
+    # --- what is seen -----------------------------------------------------------------------------
+
+    def _settle(self, entry: _Entry) -> None:
+        """Bring an entry up to date with its folder; start it if it has not begun."""
+        if entry.sighting.stage is Stage.GONE or entry.clearing:
+            return
+        mark = files.read(f"{entry.folder}/{files.MARK}")
+        if mark is None and not entry.is_marked:
+            self._ask(entry)
+            return
+        mark = mark or {}
+        if entry.pidfd is None:
+            self._watch(entry, mark)
+        # After the pidfd was tried: a supervisor that is dead now has written all that it will ever write.
+        outcome = files.read(f"{entry.folder}/{files.OUTCOME}")
+        if outcome and (outcome.get("gone") or entry.pidfd is not None):
+            self._over(entry, outcome)
+        elif entry.pidfd is None:
+            entry.clearing = asyncio.get_running_loop().create_task(self._clear(entry, mark, outcome))
+
+    def _ask(self, entry: _Entry) -> None:
+        """Ask for a supervisor, and again if none has made its mark: it may have been ended before it could."""
+        now = time.monotonic()
+        due = entry.asked_at is None or now > entry.asked_at + _ASK_AGAIN_SECONDS
+        if due and entry.prepared and not entry.unwanted and self._channel and self._channel.start(entry.folder):
+            entry.asked_at = now
+
+    def _watch(self, entry: _Entry, mark: dict[str, Any]) -> None:
+        entry.pidfd = aftermath.watch(mark)
+        if entry.pidfd is not None:
+            asyncio.get_running_loop().add_reader(entry.pidfd, self._supervisor_has_ended, entry)
+        if entry.sighting.holder is None and mark.get("pid"):
+            workload, attempt = entry.key
+            holder = Holder(
+                kind="attempt", name=f"{workload}.{attempt}", number=attempt, pid=mark["pid"],
+                start_ticks=mark["start_ticks"], boot_id=mark["boot_id"],
+            )  # fmt: skip
+            self._see(entry, stage=Stage.STARTED, holder=holder)
+
+    def _unwatch(self, entry: _Entry) -> None:
+        if entry.pidfd is not None:
+            asyncio.get_running_loop().remove_reader(entry.pidfd)
+            os.close(entry.pidfd)
+            entry.pidfd = None
+
+    def _supervisor_has_ended(self, entry: _Entry) -> None:
+        if entry.pidfd is not None:
+            with contextlib.suppress(OSError):  # where orphans come to us (PID 1 of a container), they are ours to reap
+                os.waitid(os.P_PIDFD, entry.pidfd, os.WEXITED | os.WNOHANG)
+        self._unwatch(entry)
+        self._settle(entry)
+
+    def _over(self, entry: _Entry, content: dict[str, Any]) -> None:
+        """Take an outcome: the main process is gone, and perhaps all of its tree."""
+        stage = Stage.GONE if content.get("gone") else Stage.EXITED
+        if stage is not entry.sighting.stage:
+            self._see(entry, stage=stage, outcome=msgspec.convert(content, Outcome))
+        if stage is Stage.GONE:
+            self._unwatch(entry)
+            if entry.unwanted:
+                self._forget(entry)
+
+    def _see(self, entry: _Entry, **changes: Any) -> None:
+        entry.sighting = msgspec.structs.replace(entry.sighting, **changes)
+        self._remember(entry.sighting)
+        self._on_sighting(entry.sighting)
+
+    def _remember(self, sighting: Sighting) -> None:
+        known = self._newest.get(sighting.workload)
+        if known is None or known.attempt <= sighting.attempt:
+            self._newest[sighting.workload] = sighting
+
+    def _forget(self, entry: _Entry) -> None:
+        workload, attempt = entry.key
+        with contextlib.suppress(OSError):
+            os.unlink(self._root / "live" / f"{workload}.{attempt}")  # noqa: PTH108
+        self._unwatch(entry)
+        self._entries.pop(entry.key, None)
+        if workload in self._newest and self._newest[workload].attempt == attempt:
+            del self._newest[workload]
+            for other in [one for one in self._entries.values() if one.key[0] == workload]:
+                self._remember(other.sighting)
+
+    async def _clear(self, entry: _Entry, mark: dict[str, Any], outcome: dict[str, Any] | None) -> None:
+        """End what a dead supervisor has left; only then the attempt is over."""
+        spec = files.read(f"{entry.folder}/{files.SPEC}")
+        done, forced = True, list[str]()
+        if spec and mark.get("boot_id") == procs.boot_id():
+            done, forced = await asyncio.to_thread(aftermath.clear, entry.folder, spec)
+        with contextlib.suppress(OSError):
+            if done and outcome:
+                outcome |= {"gone": True, "forced": [*outcome.get("forced", []), *forced]}
+                files.write_whole(f"{entry.folder}/{files.OUTCOME}", outcome)
+            elif done:
+                order = files.read(f"{entry.folder}/{files.ORDER}")
+                outcome = aftermath.lost(entry.folder, why=_why_lost(mark), forced=forced, order=order)
+        entry.clearing = None
+        if done and outcome and outcome.get("gone"):
+            self._over(entry, outcome)
+        # Else something hangs in the kernel, or the disk is full: the next look around tries again.
+
+    # --- what arrives -----------------------------------------------------------------------------
+
+    def _hear(self, report: list[Any]) -> None:
+        what, folder, *more = report
+        path = Path(folder)
+        entry = self._entries.get((int(path.parent.name), int(path.name)))
+        if entry is None or entry.folder != folder:
+            return
+        if what == "fault":
+            if not entry.is_marked:
+                self._over(entry, _engine_fault(f"could not start a supervisor: {more[1]}"))
+            return  # a supervisor that failed later is seen by its pidfd
+        if what == "started" and entry.pidfd is None:
+            pid, start_ticks, boot_id = more
+            self._watch(entry, {"pid": pid, "start_ticks": start_ticks, "boot_id": boot_id})
+            return
+        self._settle(entry)
+
+    def _launcher_is_new(self) -> None:
+        for entry in list(self._entries.values()):
+            if entry.sighting.stage is Stage.HANDED_OVER:
+                entry.asked_at = None
+                self._settle(entry)
+
+    def _look_around(self) -> None:
+        """Find what no report has told."""
+        for entry in list(self._entries.values()):
+            self._settle(entry)
+        self._look = asyncio.get_running_loop().call_later(_LOOK_SECONDS, self._look_around)
+
+
+def _why_lost(mark: dict[str, Any]) -> str:
+    if mark.get("boot_id") not in (None, procs.boot_id()):
+        return "the machine was restarted while it ran"
+    return "its supervisor was ended from outside before the outcome was known"
+
+
+def _engine_fault(detail: str) -> dict[str, Any]:
+    return {
+        "end": EndReason.LAUNCH_FAILED.value, "detail": detail, "engine_fault": True, "gone": True,
+        "ended_at": time.time(),
+    }  # fmt: skip

@@ -1,0 +1,141 @@
+"""Processes as /proc shows them, told apart for good by pid, start time and boot id.
+
+A pid alone names nobody: numbers are used again, quickly so in containers (jhuckaby/Cronicle#789). So a signal
+goes only through a pidfd whose start time was compared after it was opened. Trees are found by the parent's pid,
+the way the kernel keeps them; what has lost its supervisor, by the variables its attempt was started with.
+Standard library only: the launcher imports it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+
+class Proc(NamedTuple):
+    """One process at one instant."""
+
+    pid: int
+    parent: int
+    #: Clock ticks from boot to its start.
+    start_ticks: int
+    name: str
+    #: A zombie has ended; it only waits to be reaped.
+    zombie: bool
+
+
+def boot_id() -> str:
+    """The kernel's name for this boot of the machine."""
+    return _slurp("/proc/sys/kernel/random/boot_id").decode().strip()
+
+
+def find(pid: int) -> Proc | None:
+    """Look at one process; None where there is none."""
+    try:
+        raw = _slurp(f"/proc/{pid}/stat")
+    except OSError:
+        return None
+    name, _, rest = raw.rpartition(b")")
+    fields = rest.split()
+    return Proc(
+        pid,
+        int(fields[1]),
+        int(fields[19]),
+        name.partition(b"(")[2].decode("utf-8", "replace"),
+        fields[0] in b"ZX",
+    )
+
+
+def everyone() -> dict[int, Proc]:
+    """All processes that live now."""
+    found = (find(pid) for pid in _pids())
+    return {proc.pid: proc for proc in found if proc and not proc.zombie}
+
+
+def descendants(root: int, among: dict[int, Proc] | None = None) -> dict[int, Proc]:
+    """All live processes below `root`, parents before their children."""
+    procs = everyone() if among is None else among
+    children: dict[int, list[Proc]] = {}
+    for proc in procs.values():
+        children.setdefault(proc.parent, []).append(proc)
+    found: dict[int, Proc] = {}
+    line = [root]
+    for pid in line:
+        for child in children.get(pid, []):
+            if child.pid not in found:
+                found[child.pid] = child
+                line.append(child.pid)
+    return found
+
+
+def argv(pid: int) -> list[str]:
+    """The command line of a process; empty where it cannot be read."""
+    try:
+        raw = _slurp(f"/proc/{pid}/cmdline")
+    except OSError:
+        return []
+    return [os.fsdecode(part) for part in raw.rstrip(b"\0").split(b"\0")] if raw else []
+
+
+def catches(pid: int, number: signal.Signals) -> bool:
+    """Whether the process has a handler of its own for this signal."""
+    try:
+        for line in _slurp(f"/proc/{pid}/status").splitlines():
+            if line.startswith(b"SigCgt:"):
+                return bool(int(line.split()[1], 16) >> (number - 1) & 1)
+    except (OSError, ValueError, IndexError):
+        pass
+    return False
+
+
+def tagged(tags: Iterable[bytes]) -> dict[int, Proc]:
+    """The live processes of our own user (as root: of any) whose environment holds all these `NAME=value`."""
+    wanted = set(tags)
+    found = {}
+    for pid in _pids():
+        with contextlib.suppress(OSError):
+            if wanted.issubset(_slurp(f"/proc/{pid}/environ").split(b"\0")):
+                proc = find(pid)
+                if proc and not proc.zombie:
+                    found[pid] = proc
+    return found
+
+
+def open_pidfd(pid: int, start_ticks: int) -> int | None:
+    """A pidfd of just this process; None where it has ended, whoever has its number now."""
+    try:
+        pidfd = os.pidfd_open(pid)
+    except OSError:
+        return None
+    now = find(pid)  # after the opening: from here on the number cannot pass to another unnoticed
+    if now and now.start_ticks == start_ticks and not now.zombie:
+        return pidfd
+    os.close(pidfd)
+    return None
+
+
+def send(proc: Proc, number: signal.Signals) -> bool:
+    """Signal just this process; False where it is gone or is not ours to signal."""
+    pidfd = open_pidfd(proc.pid, proc.start_ticks)
+    if pidfd is None:
+        return False
+    try:
+        signal.pidfd_send_signal(pidfd, number)
+    except OSError:
+        return False
+    finally:
+        os.close(pidfd)
+    return True
+
+
+def _pids() -> Iterator[int]:
+    return (int(name) for name in os.listdir("/proc") if name.isdigit())  # noqa: PTH208
+
+
+def _slurp(path: str) -> bytes:
+    # Not pathlib: this runs once per process of the machine.
+    with open(path, "rb", buffering=0) as file:  # noqa: PTH123
+        return file.read()

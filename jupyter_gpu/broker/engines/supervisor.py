@@ -1,0 +1,290 @@
+"""The supervisor of one attempt: starts it once, drains its output, brings it to its end, writes the outcome.
+
+It outlives the broker and needs nothing from it but files in the attempt's folder: `spec.json` to start from and
+`order.json` to yield by (poked by SIGUSR1, found within a second if the poke is lost). It makes the started mark
+before anything else; whoever finds the mark made leaves at once. It is the child subreaper, so "no children left"
+means that nothing of the whole tree is left, however it forked or hid. The outcome is written as soon as the
+main process has ended, and again when the rest of the tree is gone, if there was a rest. Standard library
+only, no threads: it is a fork of the launcher.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import errno
+import json
+import os
+import select
+import signal
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from ...checkpoints import newest_complete, step_of
+from . import cgroup, child, files, procs
+from .ending import Ending
+from .joblog import JobLog
+from .verdict import judge
+
+_PR_SET_CHILD_SUBREAPER = 36
+_LOOK_SECONDS = 1.0
+_CHUNK = 64 * 1024
+_FULL = (errno.ENOSPC, errno.EDQUOT)
+_NOT_THE_COMMANDS_FAULT = (errno.EAGAIN, errno.ENOMEM, errno.ENFILE, errno.EMFILE, *_FULL)
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+def supervise(folder: str, tell: Callable[..., None]) -> None:
+    """Run one attempt from its folder, from the mark to the end of its tree."""
+    os.setsid()
+    _libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    spec = files.read(f"{folder}/{files.SPEC}")
+    me = procs.find(os.getpid())
+    if spec is None or me is None:
+        raise FileNotFoundError(errno.ENOENT, "cannot be read", f"{folder}/{files.SPEC}")
+    outcome = files.Reserved(f"{folder}/{files.OUTCOME}")  # before the mark: without room for it nothing starts
+    try:
+        mine = files.make_mark(
+            folder, {"pid": me.pid, "start_ticks": me.start_ticks, "boot_id": procs.boot_id(), "at": time.time()}
+        )
+    except OSError:
+        outcome.discard()
+        raise
+    if not mine:
+        outcome.discard()
+        tell("marked")
+        return
+    # Read once and gone: what a user's variables hold shall not lie about for as long as the log does.
+    spec["environment"] = files.read(f"{folder}/{files.ENVIRONMENT}") or {}
+    os.unlink(f"{folder}/{files.ENVIRONMENT}")  # noqa: PTH108
+    tell("started", me.pid, me.start_ticks, procs.boot_id())
+    _Supervisor(folder, spec, tell, outcome).run()
+
+
+class _Supervisor:
+    """One attempt while it runs."""
+
+    def __init__(
+        self, folder: str, spec: dict[str, Any], tell: Callable[..., None], reserved: files.Reserved
+    ) -> None:
+        self.folder, self.spec, self.tell, self.reserved = folder, spec, tell, reserved
+        self.ending = Ending(folder)
+        self.log = JobLog(folder, spec["log_limit_bytes"])
+        self.main = 0
+        self.status: int | None = None
+        self.tree_gone = False
+        self.said = b""
+        #: What the child found on its way to exec; `step` in it means that it failed there.
+        self.findings: dict[str, Any] = {}
+        self.launched = False
+        self.outcome: dict[str, Any] = {}
+
+    def run(self) -> None:
+        """From the fork to the empty tree."""
+        wake = _wake_on_signals()
+        self.ending.look()
+        if self.ending.order:  # ordered before it began; the mark is ours, so nobody else will start it either
+            self._never_start()
+            return
+        self.spec["cgroups"] = cgroup.make(self.spec["cgroups"])
+        output, report = self._fork()
+        takers = {wake: _drain, output: self._take_output, report: self._take_findings}
+        poll = select.poll()
+        for fd in takers:
+            poll.register(fd, select.POLLIN)
+        while not self.tree_gone:
+            for fd, _ in poll.poll(self.ending.wait_seconds(_LOOK_SECONDS) * 1000 + 1):
+                if not takers[fd](fd):
+                    poll.unregister(fd)
+            self._reap()
+            if self.status is not None and not self.outcome:
+                self._take_rest(output)
+                self._take_findings(report)
+                self._main_has_ended()
+            self.ending.look()
+            self.ending.act(launched=self.launched, cgroups=self.spec["cgroups"])
+        self._take_rest(output)
+        self._tree_has_ended()
+
+    def _never_start(self) -> None:
+        reason = (self.ending.order or {}).get("reason")
+        self.outcome = files.never_started(f"ordered to yield ({reason}) before it began; nothing was started")
+        self.tree_gone = True
+        self.log.close()
+        self._publish()
+        self.tell("exited")
+
+    def _fork(self) -> tuple[int, int]:
+        output, output_end = os.pipe2(os.O_CLOEXEC)
+        report, report_end = os.pipe2(os.O_CLOEXEC)
+        me = os.getpid()
+        self.main = os.fork()
+        if not self.main:
+            child.become(self.spec, me, output_end, report_end)
+        os.close(output_end)
+        os.close(report_end)
+        os.set_blocking(output, False)
+        os.set_blocking(report, False)
+        return output, report
+
+    # --- what arrives -----------------------------------------------------------------------------
+
+    def _take_output(self, fd: int) -> bool:
+        data = _read(fd)
+        if data:
+            self.log.write(data)
+        return data != b""
+
+    def _take_rest(self, fd: int) -> None:
+        """What is in the pipe now; not what a talkative left-over may go on to say."""
+        for _ in range(16):
+            data = _read(fd)
+            if not data:
+                return
+            self.log.write(data)
+
+    def _take_findings(self, fd: int) -> bool:
+        while data := _read(fd):
+            self.said += data
+        if data is None:
+            return True
+        # The pipe closes itself on exec: now it is the job, or it has told why not.
+        for line in self.said.splitlines():
+            self.findings |= json.loads(line)
+        self.said, self.launched = b"", "step" not in self.findings
+        return False
+
+    def _reap(self) -> None:
+        """All children that have ended: the main process, and whatever of its tree lost its own parent."""
+        with contextlib.suppress(ChildProcessError):
+            while True:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+                if not pid:
+                    return
+                if pid == self.main:
+                    self.status = status
+        self.tree_gone = True
+
+    # --- the end ----------------------------------------------------------------------------------
+
+    def _main_has_ended(self) -> None:
+        code = signal_number = None
+        if self.status is not None and os.WIFSIGNALED(self.status):
+            signal_number = os.WTERMSIG(self.status)
+        elif self.status is not None:
+            code = os.WEXITSTATUS(self.status)
+        at = time.time()
+        if "step" in self.findings:
+            self.outcome = self._launch_failed()
+        else:
+            kills = cgroup.host_oom_kills(self.spec["cgroups"])
+            end, detail = judge(code, signal_number, self.log.tail, kills)
+            self.outcome = {"end": end, "detail": detail, "exit_code": code, "signal": signal_number}
+            self.outcome |= self._checkpoints()
+        self.outcome["ended_at"] = at
+        if self.tree_gone:
+            cgroup.remove(self.spec["cgroups"])
+            self.log.close()
+        else:
+            self.ending.main_has_ended(self.spec["leftover_seconds"])
+        self._publish()
+        self.tell("exited")
+
+    def _tree_has_ended(self) -> None:
+        if self.outcome.get("gone"):
+            return
+        cgroup.remove(self.spec["cgroups"])
+        self.log.close()
+        with contextlib.suppress(OSError):  # the first writing holds all that counts
+            files.write_whole(f"{self.folder}/{files.OUTCOME}", self._whole_outcome())
+        self.tell("gone")
+
+    def _launch_failed(self) -> dict[str, Any]:
+        step, number, text = (self.findings[name] for name in ("step", "errno", "text"))
+        ours = number in _NOT_THE_COMMANDS_FAULT or not step.startswith(("start", "enter"))
+        detail = f"could not {step}: {text}" + (f" (errno {number}, {errno.errorcode[number]})" if number else "")
+        return {"end": "launch-failed", "detail": detail, "engine_fault": ours}
+
+    def _checkpoints(self) -> dict[str, Any]:
+        """Whether it said that it had finished, and whether it saved more than it began with; as its user."""
+        home = Path(self.spec["checkpoint_dir"])
+        finished, newest = False, None
+        with contextlib.suppress(OSError), _as_user(self.spec):
+            if any(home.iterdir()):
+                finished = (home / f"finished.{self.spec['attempt']}").exists()
+                newest = newest_complete(home)[0]
+            elif self.spec["own_checkpoint_dir"]:
+                home.rmdir()
+                home.parent.rmdir()
+        before = self.findings.get("resume_from")
+        progressed = newest is not None and (before is None or step_of(newest) > step_of(Path(before)))
+        return {"finished": finished, "progressed": progressed}
+
+    def _whole_outcome(self) -> dict[str, Any]:
+        return {
+            "noticed": self.ending.noticed_at is not None,
+            "noticed_at": self.ending.noticed_at,
+            "noticed_processes": self.ending.noticed,
+            "forced": self.ending.forced,
+            "order": self.ending.order,
+            "resume_from": self.findings.get("resume_from"),
+            "skipped_checkpoints": self.findings.get("skipped", []),
+            "log_bytes": self.log.size,
+            "log_gaps": self.log.gaps,
+            **self.outcome,
+            "gone": self.tree_gone,
+        }
+
+    def _publish(self) -> None:
+        """Write the outcome. It is the only witness, so a disk without room is waited for."""
+        while True:
+            try:
+                self.reserved.publish(whole := self._whole_outcome())
+            except OSError as error:
+                if error.errno not in _FULL:
+                    raise
+                time.sleep(_LOOK_SECONDS)
+            else:
+                self.outcome["gone"] = whole["gone"]
+                return
+
+
+def _wake_on_signals() -> int:
+    """An fd that is readable after SIGCHLD, and after SIGUSR1, the poke."""
+    readable, writable = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+    signal.set_wakeup_fd(writable, warn_on_full_buffer=False)
+    for number in (signal.SIGCHLD, signal.SIGUSR1):
+        signal.signal(number, lambda _number, _frame: None)
+    return readable
+
+
+def _drain(fd: int) -> bool:
+    return _read(fd) != b""
+
+
+def _read(fd: int) -> bytes | None:
+    """What is there; empty at the end of the file, None where there is nothing now."""
+    try:
+        return os.read(fd, _CHUNK)
+    except BlockingIOError:
+        return None
+
+
+@contextlib.contextmanager
+def _as_user(spec: dict[str, Any]) -> Iterator[None]:
+    """Touch files with the submitting user's rights: a root that reads through a user's links reads too much."""
+    if spec["uid"] is None:
+        yield
+        return
+    mine = os.getgroups()
+    os.setgroups(spec["groups"])
+    os.setegid(spec["gid"])
+    os.seteuid(spec["uid"])
+    try:
+        yield
+    finally:
+        os.seteuid(0)
+        os.setegid(0)
+        os.setgroups(mine)
