@@ -83,6 +83,8 @@ class Released(OfWorkload, frozen=True, kw_only=True, tag="released", omit_defau
 
     outcome: Outcome
     by: str = ""
+    #: The attempt that ran: its number rises even when the notice came before its start was seen.
+    attempt: int | None = None
 
 
 class Evicted(OfWorkload, frozen=True, kw_only=True, tag="evicted", omit_defaults=True):
@@ -245,7 +247,8 @@ def _moved(it: Workload, event: Moved) -> Workload:
 
 
 def _released(it: Workload, event: Released) -> Workload:
-    return _replace(it, outcome=event.outcome, released_at=event.at)
+    attempt = it.attempt if event.attempt is None else event.attempt
+    return _replace(it, outcome=event.outcome, released_at=event.at, attempt=attempt)
 
 
 def _evicted(it: Workload, event: Evicted) -> Workload:

@@ -143,16 +143,17 @@ def see_exited(world: World, command: SeeExited, now: float) -> list[Event]:
     it = world.workloads.get(command.workload)
     if it is None or not it.is_live or it.outcome is not None:
         return []
-    is_first_sight = command.attempt == it.attempt + 1 and it.started_at is None
-    if command.attempt != it.attempt and not is_first_sight:
-        return []
+    is_first_sight = it.started_at is None
+    if command.attempt != it.attempt + is_first_sight:
+        return []  # a late word of an earlier attempt
     events: list[Event] = []
-    if is_first_sight and it.state is State.ACTIVE and not command.outcome.engine_fault:
+    begun = command.attempt if command.started else None
+    if is_first_sight and it.state is State.ACTIVE and command.started:
         # It was over before its start was told: the mark is on the disk, so the number rises all the same.
         holder = Holder(kind="attempt", name=f"attempt {command.attempt}", number=command.attempt)
         events.append(Started(at=now, workload=it.id, attempt=command.attempt, holder=holder))
         it = msgspec.structs.replace(it, attempt=command.attempt)
-    events.append(Released(at=now, workload=it.id, outcome=command.outcome))
+    events.append(Released(at=now, workload=it.id, outcome=command.outcome, attempt=begun))
     if command.clear:
         after = msgspec.structs.replace(it, outcome=command.outcome, released_at=now, state=State.YIELDING)
         events.append(verdict(world, after, now))

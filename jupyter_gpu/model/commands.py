@@ -148,6 +148,8 @@ class SeeExited(Command, frozen=True, kw_only=True, tag=True, omit_defaults=True
     attempt: int
     outcome: Outcome
     clear: bool = False
+    #: Whether its started mark was made; without one nothing ran and the number does not rise.
+    started: bool = True
 
 
 class SeeHolderGone(Command, frozen=True, kw_only=True, tag=True, omit_defaults=True):

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from enum import StrEnum
+from pathlib import Path
 from typing import Protocol
 
 import msgspec
@@ -86,6 +87,9 @@ class Engine(Protocol):
 
     async def order(self, order: Order) -> None:
         """Bring it to an end; repeated orders send nothing twice, a stronger one may only shorten the grace."""
+
+    def log_path(self, workload: int, attempt: int) -> Path:
+        """Where the raw log of an attempt stands, whether or not it exists yet."""
 
     async def take_back(self, workload: int, attempt: int) -> None:
         """Forget an attempt that is over (or was handed over and must not start); its log and outcome stay."""

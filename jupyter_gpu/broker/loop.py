@@ -1,0 +1,296 @@
+"""The broker's one loop: commands are decided one at a time, committed together, and then acted on.
+
+Commit first, then act. All commands that wait are decided on one overlay, each seeing those before it; a refusal rolls
+back only its own. The store writes what came of them in one transaction on its own thread, and only then is the
+overlay the world, are the askers answered and the listeners told. What must be done now is not in a list: the
+reconciler derives it from the world against the engines' inventory after each commit, each sighting and each tick.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TypeVar
+
+import msgspec
+
+from ..core.decide import decide, find
+from ..core.lifecycle import DeviceAppeared, DeviceMarked, Event, Explained, OfWorkload, Submitted, evolve
+from ..core.status import notice_of
+from ..errors import GpuError, LeaseLost, StoreUnavailable
+from ..model import Command, LoadPolicy, Policy, Renewal, State, Submit, Tick, Workload, World
+from .engines.base import Engine
+from .publish import Publisher, Subscription
+from .store import Record, Store
+
+T = TypeVar("T")
+
+log = logging.getLogger(__name__)
+
+#: Time alone brings something at most this late.
+TICK_SECONDS = 1.0
+#: A deadline that is near is met this closely.
+LEAST_TICK_SECONDS = 0.02
+SNAPSHOT_EVERY = 1000
+
+
+class Answer(msgspec.Struct, frozen=True, kw_only=True):
+    """What came of a command."""
+
+    #: The workload that the command was about; for a repeated submission the one that exists.
+    workload: int | None
+    events: tuple[Event, ...]
+
+
+class _Waiting(msgspec.Struct, kw_only=True):
+    command: Command
+    answer: asyncio.Future[Answer]
+
+
+class Loop:
+    """One writer: the only holder of the world."""
+
+    def __init__(
+        self, *, store: Store, engines: Mapping[str, Engine], policy: Policy, clock: Callable[[], float] = time.time
+    ) -> None:
+        self.store_id = store.store_id
+        self.world = World(policy)
+        self.last_touched_at = clock()
+        self.publisher = Publisher()
+        self.engines = engines
+        self._store = store
+        self._clock = clock
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="store")
+        self._inbox: asyncio.Queue[_Waiting | None] = asyncio.Queue()
+        self._watchers: dict[int, set[asyncio.Future[None]]] = {}
+        self._digest = policy.digest()
+        self._since_snapshot = 0
+        self._store_trouble: str | None = None
+        self._renew_by: dict[int, float] = {}
+        self._tasks: list[asyncio.Task[None]] = []
+        #: Set by the app: what to do after each commit, sighting and tick.
+        self.act: Callable[[], asyncio.Future[None] | None] | None = None
+
+    # -- beginning and end
+
+    async def start(self) -> None:
+        """Read the world back from the store, take the policy in force, and begin to decide."""
+        policy = self.world.policy
+        self.world = await self.read(lambda store: store.load(policy))
+        broken = self.world.check()
+        if broken:
+            message = f"the store holds what must never be: {'; '.join(broken)}"
+            raise StoreUnavailable(message, hint="Keep a copy of the state folder and see docs/recovery.md.")
+        self._tasks = [asyncio.create_task(self._decide_for_ever()), asyncio.create_task(self._tick_for_ever())]
+        await self.handle(LoadPolicy(policy=policy))
+
+    async def close(self) -> None:
+        """Stop deciding and close the store. What runs goes on."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        self.publisher.close()
+        await asyncio.get_running_loop().run_in_executor(self._thread, self._store.close)
+        self._thread.shutdown()
+
+    # -- what faces ask, through the API
+
+    def now(self) -> float:
+        """Unix seconds, by the one clock that every decision uses."""
+        return self._clock()
+
+    def touch(self) -> None:
+        """Somebody asked something: idle time starts anew."""
+        self.last_touched_at = self.now()
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What an operator should know of the store."""
+        return (*self._store.warnings, *(() if self._store_trouble is None else (self._store_trouble,)))
+
+    @property
+    def has_work(self) -> bool:
+        """Whether anything is queued or holds devices."""
+        return bool(self.world.line or self.world.live)
+
+    async def handle(self, command: Command) -> Answer:
+        """Have a command decided and committed. Raises the GpuError of a refusal; then nothing has changed."""
+        waiting = _Waiting(command=command, answer=asyncio.get_running_loop().create_future())
+        self._inbox.put_nowait(waiting)
+        return await waiting.answer
+
+    def wake(self) -> None:
+        """Something was seen: let the reconciler look."""
+        self._inbox.put_nowait(None)
+
+    async def read(self, call: Callable[[Store], T]) -> T:
+        """Ask the store on its own thread, in turn with the commits."""
+        return await asyncio.get_running_loop().run_in_executor(self._thread, call, self._store)
+
+    def subscribe(self) -> Subscription:
+        """Hear of every commit and every sample from now on."""
+        return self.publisher.subscribe()
+
+    def log_path(self, workload_id: int, attempt: int) -> Path:
+        """Where the log of an attempt stands."""
+        return self.engines["local"].log_path(workload_id, attempt)
+
+    async def wait_until(
+        self, workload_id: int, is_reached: Callable[[Workload], bool], timeout_seconds: float
+    ) -> Workload:
+        """Wait until a workload is as wished, or until the time is over; either way it is returned as it stands."""
+        deadline = asyncio.get_running_loop().time() + timeout_seconds
+        while not is_reached(it := find(self.world, workload_id)) and it.state is not State.ENDED:
+            left = deadline - asyncio.get_running_loop().time()
+            if left <= 0:
+                break
+            changed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            watchers = self._watchers.setdefault(workload_id, set())
+            watchers.add(changed)
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(changed, left)
+            watchers.discard(changed)
+        return find(self.world, workload_id)
+
+    def renew(self, workload_id: int, holder_number: int) -> Renewal:
+        """The holder lives. Not an event: only a lapse becomes one. Raises LeaseLost when the lease is over."""
+        it = find(self.world, workload_id)
+        if it.state is State.ENDED or it.outcome is not None:
+            raise LeaseLost(f"{it.title} is over: {it.end or 'released'}. {it.detail}".strip())
+        if it.holder is not None and it.holder.number != holder_number:
+            raise LeaseLost(f"the lease of {it.title} has moved to {it.holder.name}")
+        self._renew_by[workload_id] = self.now() + self.world.policy.lapse_seconds
+        return Renewal(
+            renew_by=self._renew_by[workload_id],
+            ends_at=it.lease.ends_at if it.lease is not None else None,
+            notice=notice_of(it),
+        )
+
+    def has_lapsed(self, it: Workload) -> bool:
+        """Whether renewals are overdue. The first look, after a start or a stall, begins the count anew."""
+        renew_by = self._renew_by.setdefault(it.id, self.now() + self.world.policy.lapse_seconds)
+        return self.now() > renew_by
+
+    # -- deciding
+
+    async def _decide_for_ever(self) -> None:
+        while True:
+            first = await self._inbox.get()
+            batch = [] if first is None else [first]
+            while not self._inbox.empty():
+                waiting = self._inbox.get_nowait()
+                if waiting is not None:
+                    batch.append(waiting)
+            if batch:
+                await self._decide_together(batch)
+            if self.act is not None:
+                acting = self.act()
+                if acting is not None:
+                    await acting
+
+    async def _decide_together(self, batch: list[_Waiting]) -> None:
+        overlay = self.world.copy()
+        records: list[Record] = []
+        answers: list[tuple[_Waiting, Answer]] = []
+        for waiting in batch:
+            try:
+                events = decide(overlay, waiting.command, self.now())
+            except GpuError as error:
+                _fail(waiting, error)
+                continue
+            except Exception as error:  # a fault of ours must end one command, never the loop
+                log.exception("cannot decide %s", type(waiting.command).__name__)
+                _fail(waiting, error)
+                continue
+            if isinstance(waiting.command, LoadPolicy):
+                overlay.policy = waiting.command.policy
+                self._digest = overlay.policy.digest()
+            for event in events:
+                evolve(overlay, event)
+                records.append(Record(number=overlay.revision, digest=self._digest, event=event))
+            answers.append((waiting, Answer(workload=_about(overlay, waiting.command), events=tuple(events))))
+        if records and not await self._commit(records, overlay, [waiting for waiting, _ in answers]):
+            return
+        self.world = overlay
+        for waiting, answer in answers:
+            if not waiting.answer.done():
+                waiting.answer.set_result(answer)
+        self._tell(record.event for record in records)
+
+    async def _commit(self, records: list[Record], overlay: World, waiting: list[_Waiting]) -> bool:
+        """Write, or leave everything as it was and say why. What was observed is seen again by the reconciler."""
+        try:
+            await self.read(lambda store: store.commit(records, overlay))
+        except GpuError as error:
+            self._store_trouble = str(error)
+            for one in waiting:
+                _fail(one, error)
+            return False
+        self._store_trouble = None
+        self._since_snapshot += len(records)
+        if self._since_snapshot >= SNAPSHOT_EVERY:
+            self._since_snapshot = 0
+            with contextlib.suppress(StoreUnavailable):  # a snapshot only shortens a replay
+                await self.read(lambda store: store.snapshot(overlay))
+        return True
+
+    def _tell(self, events: Iterable[Event]) -> None:
+        workloads: set[int] = set()
+        devices: set[str] = set()
+        for event in events:
+            if isinstance(event, OfWorkload):
+                workloads.add(event.workload)
+            elif isinstance(event, Submitted):
+                workloads.add(event.it.id)
+            elif isinstance(event, Explained):
+                workloads.update(event.reasons)
+            elif isinstance(event, DeviceMarked):
+                devices.add(event.device)
+            elif isinstance(event, DeviceAppeared):
+                devices.add(event.device.uuid)
+        for id_ in workloads:
+            for changed in self._watchers.pop(id_, ()):
+                if not changed.done():
+                    changed.set_result(None)
+            if id_ not in self.world.live:
+                self._renew_by.pop(id_, None)
+        if workloads or devices:
+            self.publisher.publish(self.world.revision, frozenset(workloads), frozenset(devices))
+
+    # -- time
+
+    async def _tick_for_ever(self) -> None:
+        while True:
+            await asyncio.sleep(self._until_next_deadline())
+            with contextlib.suppress(GpuError):
+                await self.handle(Tick())
+
+    def _until_next_deadline(self) -> float:
+        now = self.now()
+        nearest = min((at for at in self._deadlines() if at > now), default=now + TICK_SECONDS)
+        return min(TICK_SECONDS, max(LEAST_TICK_SECONDS, nearest - now))
+
+    def _deadlines(self) -> Iterable[float]:
+        for it in self.world.holders():
+            lease_ends = () if it.lease is None else (it.lease.ends_at, it.lease.attach_by)
+            yield from (at for at in (it.yield_by, *lease_ends) if at is not None)
+        for it in self.world.queued():
+            yield from (at for at in (it.not_before, it.back_off_until) if at is not None)
+
+
+def _about(world: World, command: Command) -> int | None:
+    if not isinstance(command, Submit):
+        return getattr(command, "workload", None)
+    if command.idempotency_key is not None:
+        return world.keys[command.owner, command.idempotency_key]
+    return world.last_id
+
+
+def _fail(waiting: _Waiting, error: Exception) -> None:
+    if not waiting.answer.done():
+        waiting.answer.set_exception(error)

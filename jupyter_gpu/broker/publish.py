@@ -1,0 +1,97 @@
+"""Telling those who listen: one line of what changed for each commit, one ready line for each sample.
+
+A listener that does not keep up never slows the broker: its backlog is dropped and it is told that it fell behind, so
+that it begins again with a whole status.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+
+import msgspec
+
+MOST_WAITING = 256
+
+
+class Published(msgspec.Struct, frozen=True, kw_only=True):
+    """What one commit changed, by name; each listener is shown what its caller may see."""
+
+    revision: int
+    workloads: frozenset[int]
+    devices: frozenset[str]
+
+
+class Subscription:
+    """One listener's line: iterate it; it ends when the broker stops or `close` is called."""
+
+    def __init__(self, publisher: Publisher) -> None:
+        self.fell_behind = False
+        self._publisher = publisher
+        self._waiting: deque[Published | bytes] = deque()
+        self._arrived = asyncio.Event()
+        self._closed = False
+
+    def put(self, item: Published | bytes) -> None:
+        """Add to the line, or drop it all when nobody takes from it."""
+        if len(self._waiting) >= MOST_WAITING:
+            self._waiting.clear()
+            self.fell_behind = True
+        self._waiting.append(item)
+        self._arrived.set()
+
+    def close(self) -> None:
+        """Hear no more."""
+        self._closed = True
+        self._publisher.forget(self)
+        self._arrived.set()
+
+    def __aiter__(self) -> Subscription:
+        return self
+
+    async def __anext__(self) -> Published | bytes:
+        while not self._waiting:
+            if self._closed:
+                raise StopAsyncIteration
+            self._arrived.clear()
+            await self._arrived.wait()
+        return self._waiting.popleft()
+
+
+class Publisher:
+    """All listeners of one broker."""
+
+    def __init__(self) -> None:
+        self._subscriptions: set[Subscription] = set()
+
+    @property
+    def listeners(self) -> int:
+        """How many listen now."""
+        return len(self._subscriptions)
+
+    def subscribe(self) -> Subscription:
+        """A new line, empty."""
+        subscription = Subscription(self)
+        self._subscriptions.add(subscription)
+        return subscription
+
+    def forget(self, subscription: Subscription) -> None:
+        """Take a line away."""
+        self._subscriptions.discard(subscription)
+
+    def publish(self, revision: int, workloads: frozenset[int], devices: frozenset[str]) -> None:
+        """Tell of one commit."""
+        self._put(Published(revision=revision, workloads=workloads, devices=devices))
+
+    def send(self, line: bytes) -> None:
+        """Pass a ready line to everybody: encoded once, whoever listens."""
+        self._put(line)
+
+    def _put(self, item: Published | bytes) -> None:
+        for subscription in self._subscriptions:
+            subscription.put(item)
+
+    def close(self) -> None:
+        """The broker stops: every line ends."""
+        for subscription in list(self._subscriptions):
+            subscription.close()

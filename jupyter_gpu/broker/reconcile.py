@@ -1,0 +1,194 @@
+"""What must be done, derived from the world against the engines' inventory. There is no other list of work.
+
+After each commit, sighting and tick: ACTIVE and not started -> hand over; YIELDING and not ordered -> order; gone and
+clear -> close; over but still known to the engine -> take back. Each step may be lost or repeated at any moment
+without harm: the next look finds the same difference again, and every call to an engine is idempotent.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping
+
+import msgspec
+
+
+from ..errors import GpuError
+from ..model import (
+    Command,
+    EndReason,
+    Kind,
+    Outcome,
+    SeeExited,
+    SeeProbe,
+    SeeStarted,
+    State,
+    Workload,
+    World,
+)
+from .engines.base import Attempt, Engine, Order, Sighting, Stage
+from .loop import Loop
+from .watch import Watch
+
+log = logging.getLogger(__name__)
+
+#: How soon a device that was not clear is read again.
+PROBE_AGAIN_SECONDS = 0.1
+
+NEVER_STARTED = Outcome(end=EndReason.RELEASED, detail="it had not started yet", noticed=True)
+
+
+def attempt_of(it: Workload) -> int:
+    """The attempt that the present lease is for: the number rises when the start is seen, not at the grant."""
+    return it.attempt if it.started_at is not None else it.attempt + 1
+
+
+class Reconciler:
+    """Brings engines and world together again and again."""
+
+    def __init__(self, loop: Loop, engines: Mapping[str, Engine], watch: Watch) -> None:
+        self._loop, self._engines, self._watch = loop, engines, watch
+        #: One closing at a time for each workload; the task is its own guard.
+        self._closing: dict[int, asyncio.Task[None]] = {}
+        self._telling: set[tuple[type[Command], int, int]] = set()
+
+    async def step(self) -> None:
+        """Look once at everything that lives."""
+        world = self._loop.world
+        for pool, engine in self._engines.items():
+            inventory = engine.inventory()
+            for id_, sighting in list(inventory.items()):
+                if _is_over(world, id_, sighting):
+                    await engine.take_back(id_, sighting.attempt)
+            for it in world.holders():
+                if it.lease is not None and it.lease.pool == pool and it.kind is Kind.JOB:
+                    await self._of_job(world, engine, it, inventory.get(it.id))
+        for it in world.holders():
+            if it.kind is Kind.RESERVATION and it.outcome is not None:
+                self._close(it, it.outcome)
+
+    async def close(self) -> None:
+        """Let go of the probes under way; what they would have found is found again."""
+        for task in list(self._closing.values()):
+            task.cancel()
+        await asyncio.gather(*self._closing.values(), return_exceptions=True)
+
+    async def _of_job(self, world: World, engine: Engine, it: Workload, sighting: Sighting | None) -> None:
+        attempt = attempt_of(it)
+        if sighting is None or sighting.attempt != attempt:
+            await self._of_unknown(world, engine, it)
+            return
+        if sighting.stage is Stage.STARTED and it.started_at is None and it.state is State.ACTIVE:
+            assert sighting.holder is not None  # noqa: S101 - the seam says so
+            self._tell(SeeStarted(workload=it.id, attempt=attempt, holder=sighting.holder), attempt)
+        if it.eviction is not None and it.outcome is None and sighting.stage is not Stage.GONE:
+            order = order_of(world, it, attempt)
+            if sighting.order is None or sighting.order.yield_by > order.yield_by:
+                await engine.order(order)
+        if sighting.stage is Stage.EXITED and it.outcome is None and sighting.outcome is not None:
+            self._tell(_exited(it, sighting.outcome), attempt)
+        elif sighting.stage is Stage.GONE:
+            if sighting.holder is None:  # it never started: nothing may be left that looks like an attempt
+                await engine.take_back(it.id, attempt)
+            self._close(it, sighting.outcome or NEVER_STARTED, started=sighting.holder is not None)
+
+    async def _of_unknown(self, world: World, engine: Engine, it: Workload) -> None:
+        """The engine knows nothing of this lease: start it, or close what never started."""
+        if it.state is State.ACTIVE:
+            await engine.hand_over(attempt_for(world, it))
+        else:
+            self._close(it, it.outcome or NEVER_STARTED, started=False)
+
+    def _tell(self, command: SeeStarted | SeeExited, attempt: int) -> None:
+        """Have an observation decided, once at a time."""
+        key = (type(command), command.workload, attempt)
+        if key in self._telling:
+            return
+        self._telling.add(key)
+        task = asyncio.ensure_future(self._handle(command))
+        task.add_done_callback(lambda _: self._telling.discard(key))
+
+    async def _handle(self, command: Command) -> bool:
+        try:
+            await self._loop.handle(command)
+        except GpuError as error:  # a full disk, say: the same is seen again at the next look
+            log.warning("cannot record what was seen: %s", error)
+            return False
+        return True
+
+    def _close(self, it: Workload, outcome: Outcome, *, started: bool = True) -> None:
+        if it.id not in self._closing:
+            seen = _exited(it, outcome, started=started)
+            task = asyncio.ensure_future(self._probe_and_close(seen))
+            self._closing[it.id] = task
+            task.add_done_callback(lambda _: self._closing.pop(it.id, None))
+
+    async def _probe_and_close(self, seen: SeeExited) -> None:
+        """Read the devices after the end, again and again until they are clear or the broker gives up on them."""
+        unclear_seconds = 0.0
+        while True:
+            it = self._loop.world.workloads.get(seen.workload)
+            if it is None or not it.is_live:
+                return
+            found = await self._watch.what_is_left(it)
+            if found is None:  # nothing could be read: that clock stands still
+                await asyncio.sleep(PROBE_AGAIN_SECONDS)
+                continue
+            if not await self._handle(_observation(it, seen, found, unclear_seconds)) or not found:
+                return
+            await asyncio.sleep(PROBE_AGAIN_SECONDS)
+            unclear_seconds += PROBE_AGAIN_SECONDS
+
+
+def _exited(it: Workload, outcome: Outcome, *, started: bool = True) -> SeeExited:
+    return SeeExited(workload=it.id, attempt=attempt_of(it), outcome=outcome, started=started)
+
+
+def _observation(it: Workload, seen: SeeExited, unclear: dict[str, str], unclear_seconds: float) -> Command:
+    """The outcome first and at once, whatever the devices look like; then only how they look."""
+    if it.outcome is None and it.kind is Kind.JOB:
+        return msgspec.structs.replace(seen, clear=not unclear)
+    return SeeProbe(
+        workload=it.id,
+        unclear=tuple(unclear),
+        unclear_seconds=unclear_seconds,
+        detail="; ".join(unclear.values()),
+    )
+
+
+def _is_over(world: World, workload_id: int, sighting: Sighting) -> bool:
+    """Whether the engine still knows an attempt that the world is done with."""
+    it = world.workloads.get(workload_id)
+    return it is None or not it.is_live or sighting.attempt < attempt_of(it)
+
+
+def attempt_for(world: World, it: Workload) -> Attempt:
+    """What is handed over for the present lease."""
+    assert it.lease is not None  # noqa: S101 - World.check holds: what is live has a lease
+    assert it.spec is not None  # noqa: S101 - and a job has something to run
+    return Attempt(
+        workload=it.id,
+        attempt=attempt_of(it),
+        name=it.name,
+        owner=it.owner,
+        account=it.account,
+        spec=it.spec,
+        devices=tuple(world.devices[uuid] for uuid in it.lease.devices),
+        memory_bytes=it.lease.memory_bytes,
+        deadline_at=it.lease.ends_at,
+    )
+
+
+def order_of(world: World, it: Workload, attempt: int) -> Order:
+    """What is ordered for an eviction."""
+    return Order(
+        workload=it.id,
+        attempt=attempt,
+        reason=str(it.eviction),
+        ordered_at=it.evicted_at or 0.0,
+        yield_by=it.yield_by or 0.0,
+        kill_after_seconds=world.policy.kill_after_seconds,
+    )
+
+

@@ -1,0 +1,208 @@
+"""What the broker sees for itself: samples of the devices, what is left on them, and whether holders live.
+
+Samples and renewals are no events; only what they change is: a device's condition, a holder that is gone. A device is
+free only when it is clear, and a process that nobody leased the device to makes it not free.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Coroutine
+from typing import Any
+
+import msgspec
+
+from ..errors import GpuError
+from ..model import (
+    Command,
+    Condition,
+    Device,
+    DeviceView,
+    Holder,
+    Kind,
+    Reading,
+    Sample,
+    SeeCondition,
+    SeeDevices,
+    SeeHolderGone,
+    Workload,
+)
+from .engines import holders
+from .loop import Loop
+from .telemetry import Telemetry, Unreadable, what_is_on
+
+log = logging.getLogger(__name__)
+
+#: Kinds of holders that the broker may end: never somebody's login shell.
+ENDED_BY_US = frozenset({"command", "kernel", "server"})
+
+
+class _SampleLine(msgspec.Struct, frozen=True, kw_only=True):
+    samples: tuple[DeviceView, ...]
+
+
+class Watch:
+    """Turns readings and processes into observations."""
+
+    def __init__(self, loop: Loop, telemetry: Telemetry, *, pool: str = "local") -> None:
+        self._loop, self._telemetry, self._pool = loop, telemetry, pool
+        self._tasks: set[asyncio.Task[Any]] = set()
+        #: Device -> readings in a row that showed something on it although nobody leases it.
+        self._strange: dict[str, int] = {}
+        self._asked_to_leave: dict[int, float] = {}
+
+    async def start(self) -> None:
+        """Learn which devices there are, and hear of every sample."""
+        await self.look_for_devices()
+        self._telemetry.start(asyncio.get_running_loop(), self.on_sample)
+
+    async def close(self) -> None:
+        """Stop the sampler."""
+        self._telemetry.close()
+        for task in list(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def look_for_devices(self) -> None:
+        """Read the inventory; where it cannot be read nothing is lost, only unknown."""
+        try:
+            found = await self._telemetry.inventory()
+        except Unreadable as fault:
+            log.warning("no GPU can be read: %s", fault)
+            return
+        await self._loop.handle(SeeDevices(pool=self._pool, devices=found))
+
+    # -- what is left after the end of a lease
+
+    async def what_is_left(self, it: Workload) -> dict[str, str] | None:
+        """What a fresh reading shows on a workload's devices, by device; None where they cannot be read now.
+
+        A shared device is clear for one holder when its own tree is gone, which is why this is asked only then.
+        """
+        lease = it.lease
+        if lease is None or lease.memory_bytes is not None:
+            return {}
+        devices = [self._loop.world.devices[uuid] for uuid in lease.devices]
+        lost = {d.uuid: d.condition_detail for d in devices if d.condition is Condition.LOST}
+        wanted = [d for d in devices if d.uuid not in lost]
+        try:
+            readings = await self._telemetry.probe(tuple(d.uuid for d in wanted)) if wanted else ()
+            left = {reading.uuid: self._on(reading) for reading in readings}
+        except Unreadable:
+            return None
+        return lost | {uuid: what for uuid, what in left.items() if what is not None}
+
+    def _on(self, reading: Reading) -> str | None:
+        policy = self._loop.world.policy
+        return what_is_on(
+            reading, baseline_bytes=policy.baseline_bytes, ignored_names=frozenset(policy.ignored_process_names)
+        )
+
+    # -- samples
+
+    def on_sample(self, sample: Sample) -> None:
+        """Keep the newest readings, tell the listeners, and note what changed about the devices."""
+        world = self._loop.world
+        for reading in sample.readings:
+            world.readings[reading.uuid] = reading
+        if self._loop.publisher.listeners:
+            self._loop.publisher.send(self._line(sample))
+        for reading in sample.readings:
+            device = world.devices.get(reading.uuid)
+            if device is not None:
+                self._look_at(device, reading)
+
+    def _line(self, sample: Sample) -> bytes:
+        world = self._loop.world
+        views = tuple(_reading_view(world.devices[r.uuid], r) for r in sample.readings if r.uuid in world.devices)
+        return msgspec.json.encode(_SampleLine(samples=views)) + b"\n"
+
+    def _look_at(self, device: Device, reading: Reading) -> None:
+        is_leased = device.uuid in self._loop.world.leases
+        try:
+            what = self._on(reading)
+        except Unreadable as fault:
+            self._note(device, Condition.UNREADABLE, str(fault))
+            return
+        if is_leased or what is None:
+            self._strange.pop(device.uuid, None)
+            if what is None or device.condition is Condition.UNREADABLE:
+                self._note(device, None, "")
+            return
+        # One reading may be older than the end of the lease; two in a row are not.
+        self._strange[device.uuid] = self._strange.get(device.uuid, 0) + 1
+        if self._strange[device.uuid] > 1 and device.condition is not Condition.NOT_CLEAR:
+            self._note(device, Condition.FOREIGN, what)
+
+    def _note(self, device: Device, condition: Condition | None, detail: str) -> None:
+        if device.condition is not condition and not (condition is None and device.condition is Condition.LOST):
+            self._spawn(self._tell(SeeCondition(device=device.uuid, condition=condition, detail=detail)))
+
+    # -- holders
+
+    def look_at_holders(self) -> None:
+        """Give back what nobody holds any more, and end what must leave: at every tick."""
+        world = self._loop.world
+        for it in [*world.holders(), *world.queued()]:
+            if it.kind is Kind.RESERVATION and it.holder is not None:
+                self._look_at_holder(it, it.holder)
+
+    def _look_at_holder(self, it: Workload, holder: Holder) -> None:
+        alive = holders.is_alive(holder)
+        is_done = it.outcome is not None
+        if alive and (is_done or it.overdue) and holder.kind in ENDED_BY_US:
+            self._end(it, holder)
+            return
+        if is_done or alive:
+            return
+        if alive is False or self._loop.has_lapsed(it):
+            detail = f"{holder.kind} {holder.name} is gone" if alive is False else f"{holder.name} did not renew"
+            self._spawn(self._tell(SeeHolderGone(workload=it.id, holder_number=holder.number, detail=detail)))
+
+    def _end(self, it: Workload, holder: Holder) -> None:
+        """SIGTERM once, SIGKILL when its time is over."""
+        now = self._loop.now()
+        asked_at = self._asked_to_leave.setdefault(it.id, now)
+        if asked_at == now or now >= asked_at + self._loop.world.policy.kill_after_seconds:
+            holders.end(holder, by_force=asked_at != now)
+
+    def forget(self) -> None:
+        """Drop what is remembered of workloads that hold nothing any more."""
+        live = self._loop.world.live
+        self._asked_to_leave = {id_: at for id_, at in self._asked_to_leave.items() if id_ in live}
+
+    # -- small
+
+    async def _tell(self, command: Command) -> None:
+        try:
+            await self._loop.handle(command)
+        except GpuError as error:  # seen again with the next sample
+            log.warning("cannot record what was seen: %s", error)
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.ensure_future(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+
+def _reading_view(device: Device, reading: Reading) -> DeviceView:
+    """A reading without names, so that one line serves every listener."""
+    return DeviceView(
+        uuid=device.uuid,
+        index=device.index,
+        name=device.name,
+        device_class=device.device_class,
+        pool=device.pool,
+        simulated=device.simulated,
+        cordoned=device.cordoned,
+        condition=device.condition,
+        memory_total_bytes=reading.memory_total_bytes or device.memory_bytes,
+        memory_used_bytes=reading.memory_used_bytes,
+        utilisation_percent=reading.utilisation_percent,
+        temperature_celsius=reading.temperature_celsius,
+        power_watts=reading.power_watts,
+        sampled_at=reading.at,
+    )
+
+
