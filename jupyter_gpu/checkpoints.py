@@ -32,6 +32,8 @@ FENCE = ".fence"
 _STEP = re.compile(r"(?:\.tmp-replaced-)?step-(\d{12})")
 # kind, step, attempt, pid, start time of the writer, serial, node: enough to know whether it still lives
 _DRAFT = re.compile(r"\.tmp-(step|file)-(\d{12})\.(\d+)\.(\d+)\.(\d+)\.\d+\.(.+)")
+_DAMAGED = (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError)
+_LARGEST_MARKER = 64 * 2**20  # bytes
 _serial = itertools.count()
 _warned: set[str] = set()
 
@@ -63,7 +65,9 @@ def step_of(found: Path | None) -> int:
 
 def newest_complete(home: Path) -> tuple[Path | None, list[str]]:
     """The highest step whose marker is valid, and what was skipped on the way to it. Changes nothing."""
-    names, fence = _names(home), fence_of(home)
+    names, fence = _names(home), 0
+    with contextlib.suppress(OSError):  # a reader can do without it
+        fence = fence_of(home)
     dead = [name for name in names if _is_dead(name, fence, "step")]
     skipped = [f"{name}: its writer died before it was complete" for name in dead]
     # A kill between the two renames of a replacement leaves the old one under its replaced name: it still
@@ -80,7 +84,7 @@ def newest_complete(home: Path) -> tuple[Path | None, list[str]]:
 def fault(path: Path) -> str | None:
     """Why this is not a complete checkpoint, or None."""
     try:
-        marker = json.loads((path / MARKER).read_bytes())
+        marker = _load(path / MARKER)
         if marker["step"] != step_of(path):
             return f"its {MARKER} marker is of step {marker['step']}"
         for name, size in marker["files"].items():
@@ -92,7 +96,7 @@ def fault(path: Path) -> str | None:
         return f"it has no {MARKER} marker" if missing == MARKER else f"{missing} is missing"
     except OSError as error:
         return f"it cannot be read: {error}"
-    except (ValueError, KeyError, TypeError, AttributeError):
+    except _DAMAGED:
         return f"its {MARKER} marker cannot be read"
     return None
 
@@ -100,9 +104,16 @@ def fault(path: Path) -> str | None:
 def fence_of(home: Path) -> int:
     """The newest attempt that has written here, 0 for none."""
     try:
-        return int(json.loads((home / FENCE).read_bytes())["attempt"])
-    except (FileNotFoundError, NotADirectoryError, ValueError, KeyError, TypeError):
+        return int(_load(home / FENCE)["attempt"])
+    except (FileNotFoundError, NotADirectoryError, *_DAMAGED):
         return 0
+
+
+def _load(path: Path) -> Any:
+    """Read a small JSON file. What lies there is the user's: a pipe or a link must not make the engine wait."""
+    file = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
+    with os.fdopen(file, "rb") as content:
+        return json.loads(content.read(_LARGEST_MARKER))
 
 
 def _names(home: Path) -> list[str]:

@@ -163,6 +163,25 @@ def test_a_damaged_marker_never_raises(home, marker):
     assert training.latest() is None
 
 
+@pytest.mark.parametrize("name", ["COMPLETE", "../.fence"])
+def test_nothing_in_the_folder_makes_a_reader_wait(home, name):
+    """A pipe, a link to an endless file, or absurd JSON in place of a small file: read at once, as damage."""
+    save(1)
+    path = home / "step-000000000001" / name
+    absurd = b"[" * 100_000, b'{"attempt": Infinity, "step": 1, "files": {"\\u0000": 1}}'
+    for put in (
+        lambda: os.mkfifo(path),
+        lambda: path.write_bytes(absurd[0]),
+        lambda: path.write_bytes(absurd[1]),
+    ):
+        path.unlink()
+        put()
+        newest_complete(home)
+    path.unlink()
+    path.symlink_to("/dev/zero")
+    assert (newest_complete(home)[0] is None) == (name == "COMPLETE")
+
+
 def test_a_draft_under_way_is_no_half_written_checkpoint(home, capsys):
     """What a living process writes just now is neither named nor removed."""
     save(1)
