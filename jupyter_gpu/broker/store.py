@@ -1,0 +1,319 @@
+"""The store: every event, and the world that follows from them, in one SQLite file. The only module with SQL.
+
+Two ways lead to one truth. The tables hold the world as it is (`load`); the log holds how it came about, and folding it
+from the newest snapshot gives the same world (`replay`). Both are written by `commit` in one transaction, so a crash at
+any point leaves all of it or nothing.
+
+A Store is used by one thread at a time; the loop keeps a thread for it. It keeps what it is given as it is given: what
+must not be on a disk (tokens, secrets) is scrubbed before an event is made.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import msgspec
+
+from ..core.lifecycle import OfWorkload, Submitted, evolve
+from ..errors import StoreUnavailable
+from ..model import KEPT_ENDED, Kind, Policy, State, Workload, World
+from . import store_opening as opening
+from .store_faults import damaged, said_plainly, vanished
+from .store_rows import (
+    Record,
+    Row,
+    Snapshot,
+    Usage,
+    changed_usage,
+    decode_device,
+    decode_policy,
+    decode_snapshot,
+    decode_workload,
+    device_row,
+    encode,
+    encode_snapshot,
+    event_row,
+    record_of,
+    snapshot_of,
+    touched_devices,
+    touched_workloads,
+    workload_of,
+    workload_row,
+    world_of,
+)
+
+__all__ = ["SNAPSHOTS_KEPT", "SNAPSHOT_EVERY", "Record", "Store"]
+
+#: So many events lie between two snapshots; the loop counts.
+SNAPSHOT_EVERY = 1000
+SNAPSHOTS_KEPT = 3
+_NO_LIMIT = -1
+
+_ADD_EVENT = "INSERT INTO events (number, at, kind, workload, policy, body) VALUES (?, ?, ?, ?, ?, ?)"
+_PUT_WORKLOAD = """
+    INSERT INTO workloads
+        (id, kind, state, owner, team, queue, name, submitted_at, ended_at, end, changed, body)
+    VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+    ON CONFLICT (id) DO UPDATE SET
+        kind = excluded.kind, state = excluded.state, owner = excluded.owner, team = excluded.team,
+        queue = excluded.queue, name = excluded.name, submitted_at = excluded.submitted_at,
+        ended_at = excluded.ended_at, end = excluded.end, changed = excluded.changed, body = excluded.body
+"""
+_PUT_DEVICE = """
+    INSERT INTO devices (uuid, device_class, pool, node, cordoned, condition, body) VALUES (?, ?, ?, ?, ?, ?, ?)
+    ON CONFLICT (uuid) DO UPDATE SET
+        device_class = excluded.device_class, pool = excluded.pool, node = excluded.node,
+        cordoned = excluded.cordoned, condition = excluded.condition, body = excluded.body
+"""
+_PUT_USAGE = """
+    INSERT INTO usage (owner, team, queue, device_class, bucket, device_ms) VALUES (?, ?, ?, ?, ?, ?)
+    ON CONFLICT (owner, team, queue, device_class, bucket) DO UPDATE SET device_ms = excluded.device_ms
+"""
+_FORGET_USAGE = "DELETE FROM usage WHERE owner = ? AND team = ? AND queue = ? AND device_class = ? AND bucket = ?"
+_EVENTS_AFTER = "SELECT number, policy, body FROM events WHERE number > ? ORDER BY number LIMIT ?"
+_EVENTS_OF = "SELECT number, policy, body FROM events WHERE workload = ? AND number > ? ORDER BY number LIMIT ?"
+_FORGET_SNAPSHOTS = """
+    DELETE FROM snapshots WHERE number NOT IN (SELECT number FROM snapshots ORDER BY number DESC LIMIT ?)
+"""
+_LIVING = "SELECT body FROM workloads WHERE state IN ('queued', 'active', 'yielding') ORDER BY changed, id"
+_NEWEST_ENDED = "SELECT body FROM workloads WHERE state = 'ended' ORDER BY changed DESC LIMIT ?"
+
+
+class Store:
+    """One open store file."""
+
+    def __init__(self, db: sqlite3.Connection, path: Path, *, store_id: str, warnings: tuple[str, ...] = ()) -> None:
+        """Wrap a file that is open and migrated; `Store.open` is the way to one."""
+        self._db = db
+        self.path = path
+        #: Made with the file and never changed: with it an event number is one in the world.
+        self.store_id = store_id
+        #: What an operator should know of where the file lies.
+        self.warnings = warnings
+        self._file = _file_of(path)
+        #: The use as the file has it, so that a commit writes only the buckets that changed.
+        self._usage = self._read_usage()
+
+    @classmethod
+    def open(cls, folder: Path, *, machine_id: str, now: float, make: bool = True) -> Store:
+        """Open the store of a folder, made or migrated if need be.
+
+        StoreUnavailable where the disk or the file does not allow it, Conflict where the file is another machine's,
+        another program's or a newer version's, NotFound where there is none and `make` is false. Whatever is refused
+        stays as it is.
+        """
+        path = folder / opening.FILE_NAME
+        with said_plainly(path):
+            if make:
+                opening.make_folder(folder)
+            shared = opening.network_file_system(folder)
+            db = opening.connect(path, make=make)
+            try:
+                opening.admit(db, path, machine_id)
+                opening.set_up(db, has_wal=shared is None)
+                store_id = opening.migrate(db, machine_id=machine_id, now=now)
+                warnings = () if shared is None else (opening.network_warning(folder, shared),)
+                return cls(db, path, store_id=store_id, warnings=warnings)
+            except BaseException:
+                db.close()
+                raise
+
+    def close(self) -> None:
+        """Close the file; what was committed is on the disk already."""
+        self._db.close()
+
+    # -- writing --
+
+    def commit(self, records: Sequence[Record], world: World) -> None:
+        """Write events and what they changed, all or nothing. `world` is the world after the last of them.
+
+        StoreUnavailable leaves the file as it was: the caller goes back to that world with `load`, and may try again.
+        """
+        if not records:
+            return
+        first, last = records[0].number, records[-1].number
+        if [record.number for record in records] != list(range(first, world.revision + 1)):
+            message = f"events {first} to {last} do not lead to a world of revision {world.revision}"
+            raise ValueError(message)
+        with said_plainly(self.path):
+            events = [event_row(record) for record in records]
+            workloads = self._workload_rows(records, world)
+            devices = [device_row(world.devices[uuid]) for uuid in touched_devices(records)]
+            used, forgotten = changed_usage(self._usage, world.usage)
+            with self._transaction():
+                self._expect_revision(first - 1)
+                self._db.executemany(_ADD_EVENT, events)
+                self._db.executemany(_PUT_WORKLOAD, workloads)
+                self._db.executemany(_PUT_DEVICE, devices)
+                self._db.executemany(_PUT_USAGE, used)
+                self._db.executemany(_FORGET_USAGE, forgotten)
+                self._count(world)
+            self._usage = dict(world.usage)
+
+    def snapshot(self, world: World) -> None:
+        """Keep the whole world as it is now, so that `replay` need not begin at the first event."""
+        with said_plainly(self.path):
+            body = encode_snapshot(snapshot_of(world))
+            with self._transaction():
+                self._expect_revision(world.revision)
+                self._db.execute("INSERT OR REPLACE INTO snapshots VALUES (?, ?)", (world.revision, body))
+                self._db.execute(_FORGET_SNAPSHOTS, (SNAPSHOTS_KEPT,))
+
+    def remember_policy(self, policy: Policy) -> None:
+        """Keep a policy under the digest that stands on its events, so that old decisions can be explained."""
+        with said_plainly(self.path), self._transaction():
+            row = (policy.digest(), encode(policy))
+            self._db.execute("INSERT OR IGNORE INTO policies VALUES (?, ?)", row)
+
+    @contextmanager
+    def _transaction(self) -> Iterator[None]:
+        # SQLite would go on writing into a file that nobody will ever open again.
+        if _file_of(self.path) != self._file:
+            raise vanished(self.path)
+        self._db.execute("BEGIN IMMEDIATE")
+        try:
+            yield
+            self._db.execute("COMMIT")
+        except BaseException:
+            # A full disk ends the transaction by itself, a foreign lock at COMMIT does not.
+            if self._db.in_transaction:
+                self._db.execute("ROLLBACK")
+            raise
+
+    def _expect_revision(self, revision: int) -> None:
+        there = self._counters()["revision"]
+        if there != revision:
+            raise StoreUnavailable(
+                f"The broker's store {self.path} stands at event {there}, this broker at {revision}: "
+                "somebody else wrote to it.",
+                hint="See that only one broker uses this folder, then restart it.",
+            )
+
+    def _count(self, world: World) -> None:
+        counters = [(world.revision, "revision"), (world.last_id, "last_id")]
+        self._db.executemany("UPDATE counters SET value = ? WHERE name = ?", counters)
+
+    def _workload_rows(self, records: Sequence[Record], world: World) -> list[Row]:
+        rows = []
+        for id_, changed in touched_workloads(records).items():
+            it = world.workloads.get(id_) or self._forgotten(id_, records, world)
+            rows.append(workload_row(it, changed))
+        return rows
+
+    def _forgotten(self, id_: int, records: Sequence[Record], world: World) -> Workload:
+        """One that ended so long before others, in this same commit, that the world keeps it no more."""
+        alone = World(world.policy)
+        alone.devices = world.devices
+        before = self.workload(id_)
+        if before is not None:
+            alone.put_workload(before)
+        for record in records:
+            event = record.event
+            if isinstance(event, OfWorkload | Submitted) and workload_of(event) == id_:
+                evolve(alone, event)
+        return alone.workloads[id_]
+
+    # -- the world --
+
+    def load(self, policy: Policy) -> World:
+        """The world as the tables have it, with the ended workloads that a world keeps."""
+        with said_plainly(self.path):
+            ended = [body for (body,) in self._db.execute(_NEWEST_ENDED, (KEPT_ENDED,))]
+            living = [body for (body,) in self._db.execute(_LIVING)]
+            devices = self._db.execute("SELECT body FROM devices ORDER BY place")
+            self._usage = self._read_usage()
+            return world_of(
+                Snapshot(
+                    **self._counters(),
+                    workloads=tuple(decode_workload(body) for body in (*reversed(ended), *living)),
+                    devices=tuple(decode_device(body) for (body,) in devices),
+                    usage=tuple(self._usage.items()),
+                ),
+                policy,
+            )
+
+    def replay(self, policy: Policy) -> World:
+        """The world as the log has it: the newest snapshot that can be read, and the events after it."""
+        with said_plainly(self.path):
+            world = world_of(self._newest_snapshot(), policy)
+            rows = self._db.execute(_EVENTS_AFTER, (world.revision, _NO_LIMIT))
+            for record in map(record_of, rows):
+                if record.number != world.revision + 1:
+                    raise damaged(self.path, f"event {world.revision + 1} is missing in the log")
+                evolve(world, record.event)
+            return world
+
+    def _newest_snapshot(self) -> Snapshot:
+        rows = self._db.execute("SELECT body FROM snapshots ORDER BY number DESC")
+        for (body,) in rows:
+            try:
+                return decode_snapshot(body)
+            except msgspec.DecodeError:
+                continue  # of an older version, or damaged: the log before it tells the same
+        return Snapshot(revision=0, last_id=0, workloads=(), devices=(), usage=())
+
+    def _counters(self) -> dict[str, int]:
+        return dict(self._db.execute("SELECT name, value FROM counters"))
+
+    def _read_usage(self) -> Usage:
+        usage: Usage = {}
+        for *key, bucket, used in self._db.execute("SELECT * FROM usage"):
+            usage.setdefault(tuple(key), {})[bucket] = used
+        return usage
+
+    # -- history --
+
+    def events_of(self, workload_id: int, after: int = 0, limit: int = 100) -> list[Record]:
+        """The life of one workload after event `after`, oldest first."""
+        return self._records(_EVENTS_OF, (workload_id, after, limit))
+
+    def events_since(self, number: int, limit: int = 100) -> list[Record]:
+        """What happened after an event, oldest first."""
+        return self._records(_EVENTS_AFTER, (number, limit))
+
+    def _records(self, query: str, values: tuple[int, ...]) -> list[Record]:
+        with said_plainly(self.path):
+            return [record_of(row) for row in self._db.execute(query, values)]
+
+    def workload(self, workload_id: int) -> Workload | None:
+        """One workload, however long ago it ended."""
+        with said_plainly(self.path):
+            row = self._db.execute("SELECT body FROM workloads WHERE id = ?", (workload_id,)).fetchone()
+            return None if row is None else decode_workload(row[0])
+
+    def workloads(
+        self,
+        owner: str | None = None,
+        state: State | None = None,
+        kind: Kind | None = None,
+        after: int = 0,
+        limit: int = 100,
+    ) -> list[Workload]:
+        """A page of workloads, newest first. `after` is the last id of the page before; 0 begins at the newest."""
+        asked = {"owner": owner, "state": state, "kind": kind}
+        values = {column: str(value) for column, value in asked.items() if value is not None}
+        which = ["id < :after"] * bool(after) + [f"{column} = :{column}" for column in values]
+        where = "WHERE " + " AND ".join(which) if which else ""
+        # Only names of columns are put together here; what was asked is bound.
+        query = f"SELECT body FROM workloads {where} ORDER BY id DESC LIMIT :limit"  # noqa: S608
+        with said_plainly(self.path):
+            rows = self._db.execute(query, {**values, "after": after, "limit": limit})
+            return [decode_workload(body) for (body,) in rows]
+
+    def policy(self, digest: str) -> Policy | None:
+        """The rules that a digest on an event means, if this store has seen them."""
+        with said_plainly(self.path):
+            row = self._db.execute("SELECT body FROM policies WHERE digest = ?", (digest,)).fetchone()
+            return None if row is None else decode_policy(row[0])
+
+
+def _file_of(path: Path) -> tuple[int, int] | None:
+    """Which file a path leads to now; None where it leads nowhere."""
+    try:
+        found = path.stat()
+    except FileNotFoundError:
+        return None
+    return found.st_dev, found.st_ino
