@@ -12,7 +12,7 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TypeVar
@@ -23,10 +23,10 @@ from ..core.decide import decide, find
 from ..core.lifecycle import DeviceAppeared, DeviceMarked, Event, Explained, OfWorkload, Submitted, evolve
 from ..core.status import notice_of
 from ..errors import GpuError, LeaseLost, StoreUnavailable
-from ..model import Command, LoadPolicy, Policy, Renewal, State, Submit, Tick, Workload, World
+from ..model import BrokerView, Command, LoadPolicy, Policy, Renewal, State, Submit, Tick, Workload, World
 from .engines.base import Engine
 from .publish import Publisher, Subscription
-from .store import Record, Store
+from .store import SNAPSHOT_EVERY, Record, Store
 
 T = TypeVar("T")
 
@@ -36,7 +36,6 @@ log = logging.getLogger(__name__)
 TICK_SECONDS = 1.0
 #: A deadline that is near is met this closely.
 LEAST_TICK_SECONDS = 0.02
-SNAPSHOT_EVERY = 1000
 
 
 class Answer(msgspec.Struct, frozen=True, kw_only=True):
@@ -56,9 +55,18 @@ class Loop:
     """One writer: the only holder of the world."""
 
     def __init__(
-        self, *, store: Store, engines: Mapping[str, Engine], policy: Policy, clock: Callable[[], float] = time.time
+        self,
+        *,
+        store: Store,
+        engines: Mapping[str, Engine],
+        policy: Policy,
+        identity: BrokerView,
+        idle_seconds: int | None = None,
+        clock: Callable[[], float] = time.time,
     ) -> None:
         self.store_id = store.store_id
+        self.simulated = identity.simulated
+        self._identity, self._idle_seconds = identity, idle_seconds
         self.world = World(policy)
         self.last_touched_at = clock()
         self.publisher = Publisher()
@@ -69,12 +77,14 @@ class Loop:
         self._inbox: asyncio.Queue[_Waiting | None] = asyncio.Queue()
         self._watchers: dict[int, set[asyncio.Future[None]]] = {}
         self._digest = policy.digest()
+        self._new_policy: Policy | None = None
         self._since_snapshot = 0
         self._store_trouble: str | None = None
         self._renew_by: dict[int, float] = {}
         self._tasks: list[asyncio.Task[None]] = []
-        #: Set by the app: what to do after each commit, sighting and tick.
-        self.act: Callable[[], asyncio.Future[None] | None] | None = None
+        #: Set by the app: what to do after each commit, sighting and tick; and how to stop.
+        self.act: Callable[[], Awaitable[None]] | None = None
+        self.on_stop: Callable[[], None] = lambda: None
 
     # -- beginning and end
 
@@ -112,6 +122,27 @@ class Loop:
     def warnings(self) -> tuple[str, ...]:
         """What an operator should know of the store."""
         return (*self._store.warnings, *(() if self._store_trouble is None else (self._store_trouble,)))
+
+    def stop(self) -> None:
+        """Ask the app to stop."""
+        self.on_stop()
+
+    def broker_view(self) -> BrokerView:
+        """Which broker this is, and when it stops if nothing happens."""
+        return msgspec.structs.replace(
+            self._identity,
+            store_id=self.store_id,
+            policy_digest=self._digest,
+            devices=len(self.world.devices),
+            stops_at=self.stops_at(),
+            warnings=self.warnings,
+        )
+
+    def stops_at(self) -> float | None:
+        """The end of the idle time; None while work or a listener is there, or where the broker stays for good."""
+        if self._idle_seconds is None or self.has_work or self.publisher.listeners:
+            return None
+        return self.last_touched_at + self._idle_seconds
 
     @property
     def has_work(self) -> bool:
@@ -188,10 +219,14 @@ class Loop:
                     batch.append(waiting)
             if batch:
                 await self._decide_together(batch)
+            await self._act()
+
+    async def _act(self) -> None:
+        try:
             if self.act is not None:
-                acting = self.act()
-                if acting is not None:
-                    await acting
+                await self.act()
+        except Exception:  # a fault of ours must not end the loop; the next look finds the same difference
+            log.exception("cannot act on what is due")
 
     async def _decide_together(self, batch: list[_Waiting]) -> None:
         overlay = self.world.copy()
@@ -210,6 +245,7 @@ class Loop:
             if isinstance(waiting.command, LoadPolicy):
                 overlay.policy = waiting.command.policy
                 self._digest = overlay.policy.digest()
+                self._new_policy = overlay.policy
             for event in events:
                 evolve(overlay, event)
                 records.append(Record(number=overlay.revision, digest=self._digest, event=event))
@@ -225,6 +261,9 @@ class Loop:
     async def _commit(self, records: list[Record], overlay: World, waiting: list[_Waiting]) -> bool:
         """Write, or leave everything as it was and say why. What was observed is seen again by the reconciler."""
         try:
+            if self._new_policy is not None:
+                await self.read(lambda store: store.remember_policy(overlay.policy))
+                self._new_policy = None
             await self.read(lambda store: store.commit(records, overlay))
         except GpuError as error:
             self._store_trouble = str(error)
@@ -259,6 +298,7 @@ class Loop:
                     changed.set_result(None)
             if id_ not in self.world.live:
                 self._renew_by.pop(id_, None)
+                self.touch()
         if workloads or devices:
             self.publisher.publish(self.world.revision, frozenset(workloads), frozenset(devices))
 

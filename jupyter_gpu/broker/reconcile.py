@@ -13,7 +13,6 @@ from collections.abc import Mapping
 
 import msgspec
 
-
 from ..errors import GpuError
 from ..model import (
     Command,
@@ -190,5 +189,3 @@ def order_of(world: World, it: Workload, attempt: int) -> Order:
         yield_by=it.yield_by or 0.0,
         kill_after_seconds=world.policy.kill_after_seconds,
     )
-
-

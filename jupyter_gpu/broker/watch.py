@@ -30,10 +30,12 @@ from ..model import (
 )
 from .engines import holders
 from .loop import Loop
-from .telemetry import Telemetry, Unreadable, what_is_on
+from .telemetry import Telemetry
+from .telemetry_clear import Unreadable, baseline_of, condition_of, why_not_clear
 
 log = logging.getLogger(__name__)
 
+INVENTORY_SECONDS = 60.0
 #: Kinds of holders that the broker may end: never somebody's login shell.
 ENDED_BY_US = frozenset({"command", "kernel", "server"})
 
@@ -51,11 +53,19 @@ class Watch:
         #: Device -> readings in a row that showed something on it although nobody leases it.
         self._strange: dict[str, int] = {}
         self._asked_to_leave: dict[int, float] = {}
+        #: Device -> the least memory that it ever showed while it was empty.
+        self._baseline: dict[str, int | None] = {}
+        self._looked_at = 0.0
+
+    @property
+    def fault(self) -> str | None:
+        """Why no device can be read now, with its remedy; None while all is well."""
+        return self._telemetry.fault
 
     async def start(self) -> None:
         """Learn which devices there are, and hear of every sample."""
-        await self.look_for_devices()
         self._telemetry.start(asyncio.get_running_loop(), self.on_sample)
+        await self.look_for_devices()
 
     async def close(self) -> None:
         """Stop the sampler."""
@@ -66,12 +76,10 @@ class Watch:
 
     async def look_for_devices(self) -> None:
         """Read the inventory; where it cannot be read nothing is lost, only unknown."""
-        try:
-            found = await self._telemetry.inventory()
-        except Unreadable as fault:
-            log.warning("no GPU can be read: %s", fault)
-            return
-        await self._loop.handle(SeeDevices(pool=self._pool, devices=found))
+        self._looked_at = self._loop.now()
+        found = await self._telemetry.inventory()
+        if found is not None:
+            await self._loop.handle(SeeDevices(pool=self._pool, devices=found))
 
     # -- what is left after the end of a lease
 
@@ -94,10 +102,16 @@ class Watch:
         return lost | {uuid: what for uuid, what in left.items() if what is not None}
 
     def _on(self, reading: Reading) -> str | None:
+        """What is on a device that should be empty. Raises Unreadable where the reading cannot tell."""
+        return why_not_clear(reading, own_baseline_bytes=self._baseline.get(reading.uuid), **self._terms())
+
+    def _terms(self) -> dict[str, Any]:
         policy = self._loop.world.policy
-        return what_is_on(
-            reading, baseline_bytes=policy.baseline_bytes, ignored_names=frozenset(policy.ignored_process_names)
-        )
+        return {
+            "baseline_bytes": policy.baseline_bytes,
+            "ignored_names": policy.ignored_process_names,
+            "name_of": self._telemetry.name_of,
+        }
 
     # -- samples
 
@@ -119,31 +133,44 @@ class Watch:
         return msgspec.json.encode(_SampleLine(samples=views)) + b"\n"
 
     def _look_at(self, device: Device, reading: Reading) -> None:
-        is_leased = device.uuid in self._loop.world.leases
+        wrong = condition_of(reading)
+        if wrong is not None:
+            self._note(device, wrong, reading.fault or "")
+            return
         try:
             what = self._on(reading)
-        except Unreadable as fault:
-            self._note(device, Condition.UNREADABLE, str(fault))
+        except Unreadable:
             return
-        if is_leased or what is None:
+        if device.uuid in self._loop.world.leases:
             self._strange.pop(device.uuid, None)
-            if what is None or device.condition is Condition.UNREADABLE:
+            if device.condition is Condition.UNREADABLE:
                 self._note(device, None, "")
-            return
-        # One reading may be older than the end of the lease; two in a row are not.
+        elif what is None:
+            self._strange.pop(device.uuid, None)
+            own = self._baseline.get(device.uuid)
+            self._baseline[device.uuid] = baseline_of(reading, own_baseline_bytes=own, **self._terms())
+            self._note(device, None, "")
+        else:
+            self._look_at_stranger(device, what)
+
+    def _look_at_stranger(self, device: Device, what: str) -> None:
+        """One reading may be older than the end of the last lease; two in a row are not."""
         self._strange[device.uuid] = self._strange.get(device.uuid, 0) + 1
         if self._strange[device.uuid] > 1 and device.condition is not Condition.NOT_CLEAR:
             self._note(device, Condition.FOREIGN, what)
 
     def _note(self, device: Device, condition: Condition | None, detail: str) -> None:
-        if device.condition is not condition and not (condition is None and device.condition is Condition.LOST):
+        if device.condition is not condition:
             self._spawn(self._tell(SeeCondition(device=device.uuid, condition=condition, detail=detail)))
 
     # -- holders
 
-    def look_at_holders(self) -> None:
-        """Give back what nobody holds any more, and end what must leave: at every tick."""
+    def look_around(self) -> None:
+        """At every tick: give back what nobody holds, end what must leave, look for devices now and then."""
         world = self._loop.world
+        self._asked_to_leave = {id_: at for id_, at in self._asked_to_leave.items() if id_ in world.live}
+        if self._loop.now() > self._looked_at + INVENTORY_SECONDS:
+            self._spawn(self.look_for_devices())
         for it in [*world.holders(), *world.queued()]:
             if it.kind is Kind.RESERVATION and it.holder is not None:
                 self._look_at_holder(it, it.holder)
@@ -166,11 +193,6 @@ class Watch:
         asked_at = self._asked_to_leave.setdefault(it.id, now)
         if asked_at == now or now >= asked_at + self._loop.world.policy.kill_after_seconds:
             holders.end(holder, by_force=asked_at != now)
-
-    def forget(self) -> None:
-        """Drop what is remembered of workloads that hold nothing any more."""
-        live = self._loop.world.live
-        self._asked_to_leave = {id_: at for id_, at in self._asked_to_leave.items() if id_ in live}
 
     # -- small
 
@@ -204,5 +226,3 @@ def _reading_view(device: Device, reading: Reading) -> DeviceView:
         power_watts=reading.power_watts,
         sampled_at=reading.at,
     )
-
-

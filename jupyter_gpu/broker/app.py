@@ -1,0 +1,300 @@
+"""The broker's process: traits become the frozen Policy, the parts are wired, signals are heard, one socket is served.
+
+Started by the first face that needs it (embedded, for one user), by systemd (shared) or by hand. It says `ready` on a
+file descriptor once it answers, stays while work exists, and stops by itself when idle for a stated time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import pwd
+import signal
+import socket
+import sys
+import time
+from pathlib import Path
+from typing import Any, ClassVar
+
+from jupyter_core.application import JupyterApp
+from tornado.httpserver import HTTPServer
+from tornado.netutil import bind_sockets, bind_unix_socket
+from traitlets import Bool, Dict, Int, Unicode
+
+from .. import __version__, paths
+from ..errors import GpuError
+from ..model import API_VERSION, BrokerView, LoadPolicy, Policy
+from ..units import parse_bytes
+from .api import make_application
+from .auth import Gate
+from .config import read_policy
+from .engines.local import LocalEngine
+from .locks import Lock
+from .loop import Loop
+from .reconcile import Reconciler
+from .store import Store
+from .telemetry import Source, Telemetry
+from .telemetry_nvml import NvmlSource
+from .telemetry_simulated import SimulatedSource
+from .watch import Watch
+
+log = logging.getLogger(__name__)
+
+HOLDERS_SECONDS = 0.25
+IDLE_LOOK_SECONDS = 1.0
+
+
+class GpuBroker(JupyterApp):
+    """Own this machine's GPUs and run the queue."""
+
+    name = "jupyter-gpu-broker"
+    description = __doc__ or ""
+    version = __version__
+    config_file_name = Unicode("jupyter_gpu_config")
+
+    policy = Dict(
+        help="""The rules: queues, quotas, teams, holds, profiles, operators and limits.
+
+        Lengths and sizes as people write them. A policy that cannot be meant is refused with the setting that is wrong.
+
+            c.GpuBroker.policy = {
+                "teams": {"vision": ["ada", "grace"]},
+                "quotas": [{"team": "*", "devices": 4}, {"user": "*", "gpu_hours": 100}],
+                "reservation_seconds": "2h",
+            }
+        """
+    ).tag(config=True)
+    simulated_devices = Int(0, help="Serve so many simulated devices instead of the real ones. For demos.").tag(
+        config=True
+    )
+    simulated_memory = Unicode("16GiB", help="The memory of each simulated device.").tag(config=True)
+    system = Bool(default_value=False, help="The machine's shared broker, as root: jobs run as who submits them.").tag(
+        config=True
+    )
+    runtime_dir = Unicode("", help="The folder of the socket; empty is the usual place.").tag(config=True)
+    state_dir = Unicode("", help="The folder of the store and the attempts; empty is the usual place.").tag(config=True)
+    lock_file = Unicode("", help="The machine-wide lock; empty is the usual place.").tag(config=True)
+    listen = Unicode("", help="Also serve TCP at host:port, with tokens only, e.g. 127.0.0.1:8790.").tag(config=True)
+    tokens = Dict(
+        help="""Static tokens of services: the sha256 of each, and what it may do.
+
+            c.GpuBroker.tokens = {"<sha256 hex>": {"name": "grafana", "scopes": ["read", "metrics"]}}
+        """
+    ).tag(config=True)
+    idle_seconds = Int(1800, help="An embedded broker stops after so long without work or questions; 0 never.").tag(
+        config=True
+    )
+    ready_fd = Int(-1, help="Write one line here: `ready`, or why not.").tag(config=True)
+
+    aliases: ClassVar[dict[str, str]] = {
+        "simulated": "GpuBroker.simulated_devices",
+        "listen": "GpuBroker.listen",
+        "ready-fd": "GpuBroker.ready_fd",
+        "idle-seconds": "GpuBroker.idle_seconds",
+        "config": "JupyterApp.config_file",
+        "log-level": "Application.log_level",
+    }
+    flags: ClassVar[dict[str, Any]] = {
+        "system": ({"GpuBroker": {"system": True}}, "The machine's shared broker, as root."),
+    }
+
+    def start(self) -> None:
+        """Serve until told to stop."""
+        logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+        logging.getLogger("tornado.access").setLevel(logging.WARNING)
+        try:
+            asyncio.run(_Broker(self).serve())
+        except GpuError as error:
+            self._say(f"{type(error).code}\t{error.message}\t{error.hint or ''}")
+            sys.exit(f"{error.message}\n{error.hint or ''}")
+
+    def say_ready(self) -> None:
+        """Tell whoever started this that it answers now."""
+        self._say("ready")
+
+    def _say(self, line: str) -> None:
+        if self.ready_fd >= 0:
+            with contextlib.suppress(OSError):  # whoever wanted to know is gone
+                os.write(self.ready_fd, f"{line}\n".encode())
+                os.close(self.ready_fd)
+            self.ready_fd = -1
+
+    # -- places
+
+    @property
+    def run_folder(self) -> Path:
+        """Where the socket stands."""
+        if self.runtime_dir:
+            return Path(self.runtime_dir).absolute()
+        return paths.SYSTEM_RUNTIME_DIR if self.system and not _is_aside() else paths.runtime_dir()
+
+    @property
+    def socket_path(self) -> Path:
+        """The socket, at a path that the kernel takes."""
+        return paths.fitting(self.run_folder / paths.SOCKET_NAME)
+
+    @property
+    def state_folder(self) -> Path:
+        """Where the store and the attempts stand."""
+        if self.state_dir:
+            return Path(self.state_dir).absolute()
+        return paths.SYSTEM_STATE_DIR if self.system and not _is_aside() else paths.state_dir()
+
+    def read_policy(self) -> Policy:
+        """The policy of the traits as they stand."""
+        return read_policy(self.policy)
+
+    def source(self) -> Source:
+        """Where readings come from."""
+        if self.simulated_devices:
+            return SimulatedSource(
+                self.simulated_devices,
+                memory_bytes=parse_bytes(self.simulated_memory),
+                place=str(self.state_folder),
+                node=socket.gethostname(),
+            )
+        return NvmlSource()
+
+    def take_locks(self) -> list[Lock]:
+        """One broker for this store, and one for the devices of this machine."""
+        hint = "Use that one: the faces find it by themselves. An admin installs a shared one with docs/admin.md."
+        locks = [Lock(self.state_folder / "broker.lock", what=f"the store in {self.state_folder}", hint=hint)]
+        if not self.simulated_devices:
+            path = Path(self.lock_file) if self.lock_file else paths.machine_lock()
+            locks.append(Lock(path, what="this machine's GPUs: the broker", hint=hint))
+        return locks
+
+
+def _is_aside() -> bool:
+    return bool(os.environ.get("JUPYTER_GPU_RUNTIME_DIR"))
+
+
+class _Broker:
+    """The parts of one running broker, in the order in which they begin and, backwards, end."""
+
+    def __init__(self, app: GpuBroker) -> None:
+        self._app = app
+        self._stopping = asyncio.Event()
+        self._looked_at = 0.0
+
+    async def serve(self) -> None:
+        app = self._app
+        policy = app.read_policy()
+        self._make_folders()
+        locks = app.take_locks()
+        async with contextlib.AsyncExitStack() as stack:
+            for lock in locks:
+                stack.callback(lock.release)
+            engine = LocalEngine(app.state_folder / "attempts")
+            store = Store.open(app.state_folder, machine_id=paths.machine_id(), now=time.time())
+            loop = Loop(
+                store=store,
+                engines={"local": engine},
+                policy=policy,
+                identity=self._identity(),
+                idle_seconds=None if app.system or not app.idle_seconds else app.idle_seconds,
+            )
+            # The launcher begins before NVML is opened, and knows nothing of store or secrets.
+            await engine.start(lambda _: loop.wake())
+            stack.push_async_callback(engine.close)
+            await loop.start()
+            stack.push_async_callback(loop.close)
+            watch = Watch(loop, Telemetry(app.source()))
+            reconciler = Reconciler(loop, {"local": engine}, watch)
+            await watch.start()
+            stack.push_async_callback(watch.close)
+            stack.push_async_callback(reconciler.close)
+            self._wire(loop, watch, reconciler)
+            stack.callback(self._listen(loop, policy))
+            app.say_ready()
+            log.info("serving %s devices at %s", len(loop.world.devices), app.socket_path)
+            await self._until_stopped(loop)
+
+    def _make_folders(self) -> None:
+        app = self._app
+        app.state_folder.mkdir(parents=True, exist_ok=True, mode=0o711 if app.system else 0o700)
+        if app.system:
+            app.run_folder.mkdir(parents=True, exist_ok=True, mode=0o755)
+        else:
+            paths.make_private(app.socket_path.parent)
+
+    def _identity(self) -> BrokerView:
+        app = self._app
+        return BrokerView(
+            version=__version__,
+            api_version=API_VERSION,
+            pid=os.getpid(),
+            user=pwd.getpwuid(os.geteuid()).pw_name,
+            node=socket.gethostname(),
+            store_id="",
+            state_dir=str(app.state_folder),
+            policy_digest="",
+            devices=0,
+            simulated=bool(app.simulated_devices),
+            started_at=time.time(),
+            stops_at=None,
+            warnings=(),
+        )
+
+    def _wire(self, loop: Loop, watch: Watch, reconciler: Reconciler) -> None:
+        async def act() -> None:
+            now = time.monotonic()
+            if now - self._looked_at >= HOLDERS_SECONDS:
+                self._looked_at = now
+                watch.look_around()
+            await reconciler.step()
+
+        loop.act = act
+        loop.on_stop = self._stopping.set
+        running = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            running.add_signal_handler(number, self._stopping.set)
+        running.add_signal_handler(signal.SIGHUP, lambda: asyncio.ensure_future(self._reload(loop)))
+        loop.wake()
+
+    async def _reload(self, loop: Loop) -> None:
+        """Read the config again. What cannot be meant is told and changes nothing; the queue goes on either way."""
+        try:
+            self._app.load_config_file()
+            await loop.handle(LoadPolicy(policy=self._app.read_policy()))
+        except GpuError as error:
+            log.error("the policy was not reloaded: %s", error.message)  # noqa: TRY400 - a sentence, no traceback
+        except Exception:  # any Python may stand in a config file
+            log.exception("the policy was not reloaded: the config file cannot be read")
+
+    def _listen(self, loop: Loop, policy: Policy) -> Any:
+        app = self._app
+        gate = Gate(system=app.system, tokens=app.tokens)
+        server = HTTPServer(make_application(loop, gate), max_body_size=32 << 20)
+        server.add_socket(bind_unix_socket(str(app.socket_path), mode=0o666 if app.system else 0o600))
+        if app.listen:
+            host, _, port = app.listen.rpartition(":")
+            server.add_sockets(bind_sockets(int(port), host or "127.0.0.1"))
+        _ = policy
+
+        def stop() -> None:
+            server.stop()
+            with contextlib.suppress(OSError):
+                app.socket_path.unlink()
+
+        return stop
+
+    async def _until_stopped(self, loop: Loop) -> None:
+        while not self._stopping.is_set():
+            stops_at = loop.stops_at()
+            if stops_at is not None and loop.now() >= stops_at:
+                log.info("idle for %s s: stopping", self._app.idle_seconds)
+                return
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._stopping.wait(), IDLE_LOOK_SECONDS)
+
+
+def main() -> None:
+    """The entry of `python -m jupyter_gpu.broker.app`."""
+    GpuBroker.launch_instance()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,48 @@
+"""From what an admin writes to the frozen Policy: units as people write them, and the line that is wrong.
+
+Traits only receive; this reads. "2h" and "20GiB" are taken wherever a field ends in _seconds or _bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from ..errors import GpuError, InvalidAsk
+from ..model import Policy
+from ..units import parse_bytes, parse_seconds
+
+
+def read_policy(settings: Mapping[str, Any]) -> Policy:
+    """Make the policy of what was configured. Raises InvalidAsk that names the setting which cannot be meant."""
+    plain = {name: _with_units(name, value) for name, value in settings.items()}
+    try:
+        policy = msgspec.convert(plain, Policy, strict=True)
+    except msgspec.ValidationError as error:
+        raise InvalidAsk(f"the policy cannot be meant: {error}", hint=_HINT) from None
+    unknown = sorted(set(plain) - set(Policy.__struct_fields__))
+    problems = [f"{name}: there is no such setting" for name in unknown] + policy.problems()
+    if problems:
+        raise InvalidAsk("the policy cannot be meant: " + "; ".join(problems), hint=_HINT)
+    return policy
+
+
+_HINT = "Mend jupyter_gpu_config.py; docs/admin.md lists every setting with an example."
+
+
+def _with_units(name: str, value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {key: _with_units(str(key), inner) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [_with_units("", inner) for inner in value]
+    if isinstance(value, str):
+        try:
+            if name.endswith("_seconds"):
+                return parse_seconds(value, what=name, allow_zero=True)
+            if name.endswith("_bytes"):
+                return parse_bytes(value, what=name, allow_zero=True)
+        except GpuError as error:
+            raise InvalidAsk(f"{name}: {error}", hint=_HINT) from None
+    return value
