@@ -1,0 +1,147 @@
+"""When a device is free, and what is said of one that is not."""
+
+import os
+
+import pytest
+
+from jupyter_gpu.broker.telemetry_clear import (
+    LOST,
+    SLACK_BYTES,
+    Unreadable,
+    baseline_of,
+    condition_of,
+    process_name,
+    who_is_left,
+    why_not_clear,
+)
+from jupyter_gpu.model import Condition, Reading
+
+MIB, GIB = 1 << 20, 1 << 30
+NAMES = {100: "Xorg", 101: "gnome-shell", 102: "nvidia-persiste", 4711: "python"}
+
+
+def reading(used=0, processes=(), **more):
+    """Make a reading of one device."""
+    return Reading(uuid="GPU-a", at=0.0, memory_used_bytes=used, processes=processes, **more)
+
+
+def why(it, **more):
+    """Ask with the terms of these tests."""
+    terms = {
+        "baseline_bytes": GIB,
+        "ignored_names": ("Xorg", "gnome-shell", "nvidia-persistenced"),
+        "name_of": NAMES.get,
+    }
+    return why_not_clear(it, **terms | more)
+
+
+@pytest.mark.parametrize(
+    "it",
+    [
+        reading(0),
+        reading(GIB),
+        # A desktop, whatever it takes (russellb/canhazgpu#5); the kernel cuts long names.
+        reading(3 * GIB, ((100, GIB), (101, 2 * GIB))),
+        reading(10 * MIB, ((102, 5 * MIB),)),
+        # 100 % busy with nothing on it is no process (Datura-ai/lium-io#1140).
+        reading(0, utilisation_percent=100),
+        # Only one of the two can be read: GB10 has no memory figures, an old driver no list.
+        reading(None),
+        reading(MIB, None),
+    ],
+)
+def test_clear(it):
+    """No process but ignored ones, and memory at rest without theirs."""
+    assert why(it) is None
+
+
+@pytest.mark.parametrize(
+    ("it", "said"),
+    [
+        (reading(3 * GIB, ((4711, 2254857830),)), "process 4711 (python) holds 2.1GiB"),
+        (reading(0, ((4711, None),)), "process 4711 (python) is on it"),
+        (reading(0, ((4712, 0),)), "process 4712 holds 0B"),
+        (
+            reading(0, ((1, 5), (4711, 6 * MIB), (2, None))),
+            "process 4711 (python) holds 6MiB, and 2 more processes with it",
+        ),
+        (reading(0, ((100, 5), (4711, 6), (2, 3))), "process 4711 (python) holds 6B, and 1 more process with it"),
+        (
+            reading(GIB + MIB * 100),
+            "1.1GiB of its memory is in use by no process that can be seen; at rest it shows at most 1GiB",
+        ),
+        (
+            reading(3 * GIB, ((100, GIB),)),
+            "2GiB of its memory is in use by no process that can be seen; at rest it shows at most 1GiB",
+        ),
+        (
+            reading(2 * GIB, None),
+            "2GiB of its memory is in use by no process that can be seen; at rest it shows at most 1GiB",
+        ),
+    ],
+)
+def test_not_clear(it, said):
+    """The sentence names the process that holds most, or the memory that nobody explains."""
+    assert why(it) == said
+
+
+def test_the_lower_of_both_baselines_counts():
+    """What the card showed when it was last empty, plus a slack, but never more than the policy lets stand."""
+    assert why(reading(400 * MIB), own_baseline_bytes=300 * MIB) is None
+    assert "at most 428MiB" in why(reading(500 * MIB), own_baseline_bytes=300 * MIB)
+    assert why(reading(300 * MIB + SLACK_BYTES), own_baseline_bytes=300 * MIB) is None
+    assert "at most 200MiB" in why(reading(201 * MIB), own_baseline_bytes=300 * MIB, baseline_bytes=200 * MIB)
+
+
+def test_a_name_that_is_not_known_is_ignored_by_nobody():
+    """Where pids cannot be looked up, every process counts."""
+    assert why(reading(0, ((100, 5),)), name_of=lambda _: None) == "process 100 holds 5B"
+
+
+@pytest.mark.parametrize("it", [reading(fault="The GPU driver is silent."), reading(None, None)])
+def test_what_cannot_be_read_is_neither(it):
+    """The caller lets its clock stand still: unknown is not clear, and not occupied."""
+    with pytest.raises(Unreadable):
+        why(it)
+    with pytest.raises(Unreadable):
+        who_is_left(it, {1})
+
+
+def test_a_shared_device_is_clear_when_the_own_processes_are_gone():
+    """What others do there does not count."""
+    shared = reading(9 * GIB, ((4711, GIB), (5, 8 * GIB)))
+
+    assert who_is_left(shared, {4711, 6}, name_of=NAMES.get) == "process 4711 (python) holds 1GiB"
+    assert who_is_left(shared, {6}) is None
+    with pytest.raises(Unreadable):
+        who_is_left(reading(9 * GIB, None), {6})
+
+
+def test_the_own_baseline_only_falls():
+    """A leak that nobody holds must not become what is normal; nor what is there while work runs."""
+
+    def after(it, own):
+        return baseline_of(it, baseline_bytes=GIB, own_baseline_bytes=own, ignored_names=("Xorg",), name_of=NAMES.get)
+
+    assert after(reading(300 * MIB), None) == 300 * MIB
+    assert after(reading(310 * MIB), 300 * MIB) == 300 * MIB
+    assert after(reading(5 * MIB), 300 * MIB) == 5 * MIB
+    assert after(reading(2 * GIB), None) is None
+    assert after(reading(900 * MIB), 300 * MIB) == 300 * MIB
+    assert after(reading(0, ((4711, 0),)), 300 * MIB) == 300 * MIB
+    assert after(reading(303 * MIB, ((100, 300 * MIB),)), None) == 3 * MIB
+    assert after(reading(fault="silent"), 300 * MIB) == 300 * MIB
+    assert after(reading(None), None) is None
+
+
+def test_what_is_wrong_is_one_of_the_conditions():
+    """A card that has gone is told from one that only cannot be read just now."""
+    assert condition_of(reading()) is None
+    assert condition_of(reading(fault=f"{LOST}: it has fallen off the bus.")) is Condition.LOST
+    assert condition_of(reading(fault="The GPU driver has not answered.")) is Condition.UNREADABLE
+
+
+def test_the_name_of_a_process():
+    """As the kernel has it; none for a process that has ended."""
+    assert process_name(os.getpid())
+    assert process_name(2**22 + 1) is None
