@@ -15,7 +15,7 @@ from .nouns import Kind
 EACH = "*"
 
 
-class QueuePolicy(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class QueuePolicy(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
     """A named line: its right, its patience and its rule of yielding."""
 
     name: str
@@ -38,7 +38,7 @@ class QueuePolicy(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     may_borrow: bool = True
 
 
-class QuotaRule(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class QuotaRule(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
     """How much may be held at once or used per window. A selector is a name, "*" (each by itself) or None (all together)."""
 
     user: str | None = None
@@ -67,7 +67,7 @@ class QuotaRule(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         return ", ".join(parts) or "everybody"
 
 
-class HoldPolicy(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class HoldPolicy(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
     """Capacity withheld over an interval for an owner, a team or maintenance (neither of both)."""
 
     name: str
@@ -83,7 +83,7 @@ class HoldPolicy(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     no_show_seconds: int | None = None
 
 
-class Profile(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class Profile(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
     """A named ask that an admin offers."""
 
     name: str

@@ -1,0 +1,106 @@
+"""1,000 jobs that do nothing on 8 devices, beside task-spooler, simple-gpu-scheduler and the floor, xargs."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+from jupyter_gpu.client import AsyncClient
+
+from .ground import a_noop, bench_broker, row
+
+JOBS = 1000
+SLOTS = 8
+
+
+def run() -> list[dict[str, Any]]:
+    """Ours first, then the peers that this machine has."""
+    ours, submitted = _ours()
+    spooler, scheduler, floor = _task_spooler(), _simple_gpu_scheduler(), _xargs()
+    beside = ", ".join(
+        f"{name} {JOBS / seconds:.0f}/s" if seconds else f"{name} not installed"
+        for name, seconds in (("task-spooler", spooler), ("simple-gpu-scheduler", scheduler), ("xargs -P8", floor))
+    )
+    rows = [
+        row(f"{JOBS:,} no-op jobs on {SLOTS} devices", JOBS / ours, "jobs/s", reach="100 or more", beside=beside),
+        row("submission of those", JOBS / submitted, "jobs/s", beside="8 at a time over one socket"),
+    ]
+    if spooler:
+        rows.append(row("wall time over task-spooler's", ours / spooler, "times", reach="2 or less"))
+    return rows
+
+
+def _ours() -> tuple[float, float]:
+    with bench_broker(SLOTS) as (broker, root):
+        return asyncio.run(_submit_and_wait(broker.environment, root))
+
+
+async def _submit_and_wait(environment: dict[str, str], root: Path) -> tuple[float, float]:
+    async with AsyncClient(environ=environment) as client:
+        begun = time.perf_counter()
+        slots = asyncio.Semaphore(8)
+
+        async def submit(number: int) -> int:
+            async with slots:
+                return (await client.submit(a_noop(root, ("/bin/touch", f"{root}/done-{number}")))).id
+
+        ids = await asyncio.gather(*(submit(number) for number in range(JOBS)))
+        submitted = time.perf_counter() - begun
+        # The line is served in order, so whoever waits for all of them waits mostly for the last.
+        for id_ in reversed(ids):
+            await client.wait(id_, until="ended", timeout_seconds=300)
+        taken = time.perf_counter() - begun
+    assert len(list(root.glob("done-*"))) == JOBS
+    return taken, submitted
+
+
+def _task_spooler() -> float | None:
+    program = shutil.which("tsp")
+    if program is None:
+        return None
+    with tempfile.TemporaryDirectory() as scratch:
+        environment = os.environ | {"TS_SOCKET": f"{scratch}/s", "TMPDIR": scratch, "TS_SLOTS": str(SLOTS)}
+        subprocess.run([program, "-S", str(SLOTS)], env=environment, check=True, capture_output=True)
+        begun = time.perf_counter()
+        for number in range(JOBS):
+            argv = [program, "-n", "/bin/touch", f"{scratch}/done-{number}"]
+            subprocess.run(argv, env=environment, check=True, capture_output=True)
+        _wait_for_files(Path(scratch))
+        taken = time.perf_counter() - begun
+        subprocess.run([program, "-K"], env=environment, check=False, capture_output=True)
+    return taken
+
+
+def _simple_gpu_scheduler() -> float | None:
+    program = Path(sys.executable).with_name("simple_gpu_scheduler")
+    if not program.exists():
+        return None
+    with tempfile.TemporaryDirectory() as scratch:
+        lines = "".join(f"/bin/touch {scratch}/done-{number}\n" for number in range(JOBS))
+        argv = [str(program), "--gpus", *map(str, range(SLOTS))]
+        begun = time.perf_counter()
+        subprocess.run(argv, input=lines.encode(), check=True, capture_output=True)
+        _wait_for_files(Path(scratch))
+        return time.perf_counter() - begun
+
+
+def _xargs() -> float:
+    with tempfile.TemporaryDirectory() as scratch:
+        lines = "".join(f"{scratch}/done-{number}\n" for number in range(JOBS))
+        begun = time.perf_counter()
+        subprocess.run(["xargs", f"-P{SLOTS}", "-n1", "touch"], input=lines.encode(), check=True)
+        return time.perf_counter() - begun
+
+
+def _wait_for_files(folder: Path) -> None:
+    with contextlib.suppress(FileNotFoundError):
+        while len(list(folder.glob("done-*"))) < JOBS:
+            time.sleep(0.005)

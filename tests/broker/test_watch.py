@@ -1,0 +1,199 @@
+"""What the broker sees for itself: strangers on devices, devices that cannot be read, holders that are gone."""
+
+import asyncio
+import os
+import subprocess
+import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import msgspec
+
+from jupyter_gpu.broker.engines import procs
+from jupyter_gpu.broker.loop import Loop
+from jupyter_gpu.broker.watch import Watch
+from jupyter_gpu.model import Condition, EndReason, Holder, Release, Sample, State, WaitingReason
+
+from .ground import FakeTelemetry, a_job, a_loop, a_reservation, devices
+
+GPU = "GPU-0"
+
+
+def story(tell: Callable[[Loop, Watch, FakeTelemetry], Awaitable[None]], folder: Path) -> None:
+    """Play an asynchronous story with a watch over one device."""
+
+    async def run() -> None:
+        async with a_loop(folder) as (loop, _):
+            telemetry = FakeTelemetry(inventory_is=devices(1))
+            watch = Watch(loop, telemetry)  # type: ignore[arg-type]
+            await watch.start()
+            await tell(loop, watch, telemetry)
+            await watch.close()
+
+    asyncio.run(run())
+
+
+async def sample(loop: Loop, watch: Watch, telemetry: FakeTelemetry, times: int = 1) -> None:
+    """Let so many samples arrive, and what they bring be decided."""
+    for _ in range(times):
+        watch.on_sample(Sample(at=time.time(), readings=(telemetry.reading(GPU),)))
+        while watch._tasks:
+            await asyncio.sleep(0)
+
+
+def test_a_stranger_on_a_free_device_makes_it_not_free(tmp_path: Path) -> None:
+    """Two readings in a row with a process nobody leased to: no lease, the reason names it; clear again, free again."""
+
+    async def tell(loop: Loop, watch: Watch, telemetry: FakeTelemetry) -> None:
+        telemetry.used[GPU] = ((4711, 3 << 30),)
+        await sample(loop, watch, telemetry)
+        assert loop.world.devices[GPU].condition is None  # one reading may be older than the end of a lease
+        await sample(loop, watch, telemetry)
+        assert loop.world.devices[GPU].condition is Condition.FOREIGN
+        assert "4711" in loop.world.devices[GPU].condition_detail
+        job = (await loop.handle(a_job())).workload or 0
+        assert loop.world.workloads[job].waiting is WaitingReason.DEVICES
+        telemetry.used.clear()
+        await sample(loop, watch, telemetry)
+        assert loop.world.devices[GPU].condition is None
+        assert loop.world.workloads[job].state is State.ACTIVE
+
+    story(tell, tmp_path)
+
+
+def test_what_runs_on_a_leased_device_is_no_stranger(tmp_path: Path) -> None:
+    """The holder's own processes change nothing."""
+
+    async def tell(loop: Loop, watch: Watch, telemetry: FakeTelemetry) -> None:
+        await loop.handle(a_job())
+        telemetry.used[GPU] = ((4711, 3 << 30),)
+        await sample(loop, watch, telemetry, times=3)
+        assert loop.world.devices[GPU].condition is None
+
+    story(tell, tmp_path)
+
+
+def test_a_device_that_cannot_be_read_gets_no_lease_and_ends_none(tmp_path: Path) -> None:
+    """Unknown is not gone: what holds it goes on, nothing new is placed there, and it is well at the next reading."""
+
+    async def tell(loop: Loop, watch: Watch, telemetry: FakeTelemetry) -> None:
+        held = (await loop.handle(a_job())).workload or 0
+        telemetry.unreadable = True
+        await sample(loop, watch, telemetry)
+        assert loop.world.devices[GPU].condition is Condition.UNREADABLE
+        assert loop.world.workloads[held].state is State.ACTIVE
+        telemetry.unreadable = False
+        await sample(loop, watch, telemetry)
+        assert loop.world.devices[GPU].condition is None
+
+    story(tell, tmp_path)
+
+
+def test_a_sample_is_encoded_once_and_carries_no_revision(tmp_path: Path) -> None:
+    """All listeners get the same line."""
+
+    async def tell(loop: Loop, watch: Watch, telemetry: FakeTelemetry) -> None:
+        first, second = loop.subscribe(), loop.subscribe()
+        await sample(loop, watch, telemetry)
+        lines = [await anext(first), await anext(second)]
+        assert lines[0] is lines[1]
+        content = msgspec.json.decode(lines[0])
+        assert list(content) == ["samples"]
+        assert content["samples"][0]["uuid"] == GPU
+
+    story(tell, tmp_path)
+
+
+def a_holder(process: subprocess.Popen[bytes], kind: str) -> Holder:
+    """A real process as a holder."""
+    found = procs.find(process.pid)
+    assert found is not None
+    return Holder(kind=kind, name="sleeper", pid=process.pid, start_ticks=found.start_ticks, boot_id=procs.boot_id())
+
+
+def a_sleeper() -> subprocess.Popen[bytes]:
+    """A process that waits to be ended."""
+    return subprocess.Popen(["sleep", "600"])
+
+
+async def look_until(loop: Loop, watch: Watch, workload: int, state: State) -> None:
+    """Look around until a workload is in a state."""
+    for _ in range(100):
+        watch.look_around()
+        it = await loop.wait_until(workload, lambda it: it.state is state, 0.05)
+        if it.state is state:
+            return
+    raise AssertionError(loop.world.workloads[workload])
+
+
+def test_a_reservation_whose_holder_is_gone_is_given_back(tmp_path: Path) -> None:
+    """A killed kernel or closed shell leaks nothing, with no renewal to wait for; a live one keeps its lease."""
+
+    async def tell(loop: Loop, watch: Watch, telemetry: FakeTelemetry) -> None:
+        sleeper = a_sleeper()
+        held = (await loop.handle(a_reservation(holder=a_holder(sleeper, "shell")))).workload or 0
+        watch.look_around()
+        await asyncio.sleep(0)
+        assert loop.world.workloads[held].state is State.ACTIVE
+        sleeper.kill()
+        sleeper.wait()
+        await look_until(loop, watch, held, State.YIELDING)
+        outcome = loop.world.workloads[held].outcome
+        assert outcome is not None
+        assert "is gone" in outcome.detail
+
+    story(tell, tmp_path)
+
+
+def test_a_waiting_ask_whose_holder_is_gone_is_abandoned(tmp_path: Path) -> None:
+    """A tab closed while waiting is granted nothing."""
+
+    async def tell(loop: Loop, watch: Watch, telemetry: FakeTelemetry) -> None:
+        await loop.handle(a_reservation())
+        sleeper = a_sleeper()
+        waiting = (await loop.handle(a_reservation("ada", holder=a_holder(sleeper, "kernel")))).workload or 0
+        sleeper.kill()
+        sleeper.wait()
+        await look_until(loop, watch, waiting, State.ENDED)
+        assert loop.world.workloads[waiting].end is EndReason.ABANDONED
+
+    story(tell, tmp_path)
+
+
+def test_another_process_with_the_same_number_is_no_holder(tmp_path: Path) -> None:
+    """A pid that names a later process, or one of another boot, proves the holder gone, and nobody is signalled.
+
+    jhuckaby/Cronicle#789
+    """
+
+    async def tell(loop: Loop, watch: Watch, telemetry: FakeTelemetry) -> None:
+        for change in ({"start_ticks": 1}, {"boot_id": "another"}):
+            sleeper = a_sleeper()
+            stale = msgspec.structs.replace(a_holder(sleeper, "command"), **change)
+            held = (await loop.handle(a_reservation(holder=stale, devices=1))).workload or 0
+            await look_until(loop, watch, held, State.YIELDING if loop.world.workloads[held].is_live else State.ENDED)
+            watch.look_around()
+            assert sleeper.poll() is None
+            sleeper.kill()
+            sleeper.wait()
+
+    story(tell, tmp_path)
+
+
+def test_a_command_that_does_not_leave_is_ended_and_a_shell_never_is(tmp_path: Path) -> None:
+    """After the release the broker ends the command it knows by pid and start time; a login shell is left alone."""
+
+    async def tell(loop: Loop, watch: Watch, telemetry: FakeTelemetry) -> None:
+        sleeper = a_sleeper()
+        held = (await loop.handle(a_reservation(holder=a_holder(sleeper, "command")))).workload or 0
+        await loop.handle(Release(workload=held, by="grace"))
+        watch.look_around()
+        assert await asyncio.to_thread(sleeper.wait, 10) == -15
+        me = procs.find(os.getpid())
+        assert me is not None
+        shell = Holder(kind="shell", name="bash", pid=me.pid, start_ticks=me.start_ticks, boot_id=procs.boot_id())
+        waiting = (await loop.handle(a_reservation("ada", holder=shell))).workload or 0
+        await loop.handle(Release(workload=waiting, by="ada"))
+        watch.look_around()  # would end this very process
+
+    story(tell, tmp_path)

@@ -1,0 +1,136 @@
+"""What the stories are played with: a real broker aside from the machine's own, real scripts, and their proofs."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from jupyter_gpu.client import Client
+
+from jupyter_gpu.broker.engines import procs
+from jupyter_gpu.model import Holder
+
+SCRIPTS = Path(__file__).parent / "scripts"
+
+
+@dataclass(frozen=True)
+class Script:
+    """A training and how its proofs are read."""
+
+    name: str
+    #: Where the digest of the final weights stands, and how it is read.
+    out: str
+    digest: Callable[[Path], str]
+    arguments: tuple[str, ...] = ()
+
+    def argv(self, folder: Path, *, steps: int, step_seconds: float, seed: int = 0) -> list[str]:
+        """Its command line, with everything it writes in `folder`."""
+        return [
+            sys.executable, str(SCRIPTS / self.name), "--steps", str(steps), "--step-seconds", str(step_seconds),
+            "--seed", str(seed), "--log", str(folder / "steps.jsonl"), "--ran", str(folder / "ran.jsonl"),
+            "--out", str(folder / self.out), *self.arguments,
+        ]  # fmt: skip
+
+    def result(self, folder: Path) -> str:
+        """The digest of the final weights."""
+        return self.digest(folder / self.out)
+
+
+def _digest_beside(out: Path) -> str:
+    return out.with_name(out.name + ".sha256").read_text().strip()
+
+
+def _digest_inside(out: Path) -> str:
+    return str(json.loads(out.read_text())["sha256"])
+
+
+DIGITS = Script("train_digits.py", "weights.npz", _digest_beside, ("--every", "5"))
+SIGTERM_ONLY = Script("sigterm_only.py", "result.json", _digest_inside)
+IGNORES_SIGTERM = Script("ignores_sigterm.py", "result.json", _digest_inside)
+
+
+def steps_in(path: Path) -> list[tuple[int, int]]:
+    """The (attempt, step) pairs of a step log, in the order written."""
+    if not path.exists():
+        return []
+    rows = [json.loads(text) for text in path.read_text().splitlines()]
+    return [(row["attempt"], row["step"]) for row in rows]
+
+
+def until(condition: Callable[[], object], what: str, *, seconds: float = 30) -> None:
+    """Wait for something that only a file shows; say what did not come true."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, f"not within {seconds} s: {what}"
+        time.sleep(0.02)
+
+
+def this_process() -> Holder:
+    """The holder of a reservation that the story itself uses: a person at a shell, whom nobody ends."""
+    me = procs.find(os.getpid())
+    assert me is not None
+    return Holder(kind="shell", name="story", pid=me.pid, start_ticks=me.start_ticks, boot_id=procs.boot_id())
+
+
+@dataclass
+class Broker:
+    """A running broker of a story."""
+
+    process: subprocess.Popen[bytes]
+    client: Client
+    environment: dict[str, str] = field(default_factory=dict)
+
+    def cli(self, *args: str) -> str:
+        """What `jupyter gpu ARGS` prints."""
+        done = subprocess.run(
+            [sys.executable, "-m", "jupyter_gpu.cli", *args],
+            env=self.environment, capture_output=True, text=True, timeout=60, check=False,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+
+@contextlib.contextmanager
+def a_broker(
+    root: Path, *, simulated: int, policy: dict[str, object], arguments: tuple[str, ...] = ()
+) -> Iterator[Broker]:
+    """Start the real broker with folders of its own; at the end its jobs are cancelled and it is stopped."""
+    root.mkdir(parents=True, exist_ok=True)
+    config = root / "jupyter_gpu_config.py"
+    config.write_text(f"c.GpuBroker.policy = {policy!r}\n")
+    environment = os.environ | {
+        "JUPYTER_GPU_RUNTIME_DIR": str(root / "run"),
+        "JUPYTER_GPU_STATE_DIR": str(root / "state"),
+        "COLUMNS": "100",
+    }
+    read, write = os.pipe()
+    command = [
+        sys.executable, "-m", "jupyter_gpu.broker.app", f"--config={config}", f"--simulated={simulated}",
+        f"--ready-fd={write}", *arguments,
+    ]  # fmt: skip
+    with (root / "broker.log").open("wb") as log:
+        process = subprocess.Popen(command, env=environment, pass_fds=[write], stdout=log, stderr=log)
+    os.close(write)
+    with os.fdopen(read, "rb") as ready:
+        said = ready.readline().decode().strip()
+    try:
+        assert said == "ready", f"{said}\n{(root / 'broker.log').read_text()}"
+        with Client(environ=environment) as client:
+            yield Broker(process, client, environment)
+            _leave_nothing(client)
+    finally:
+        process.terminate()
+        process.wait(timeout=20)
+
+
+def _leave_nothing(client: Client) -> None:
+    for it in client.workloads(state="active"):
+        with contextlib.suppress(Exception):
+            client.cancel(it.id)
