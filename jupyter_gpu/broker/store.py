@@ -173,8 +173,8 @@ class Store:
         # SQLite would go on writing into a file that nobody will ever open again.
         if _file_of(self.path) != self._file:
             raise vanished(self.path)
-        self._db.execute("BEGIN IMMEDIATE")
         try:
+            self._db.execute("BEGIN IMMEDIATE")
             yield
             self._db.execute("COMMIT")
         except BaseException:
