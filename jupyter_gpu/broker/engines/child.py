@@ -99,17 +99,19 @@ def _make_folders(home: Path) -> None:
 
 
 def _exec(argv: list[bytes], environment: dict[bytes, bytes]) -> NoReturn:
-    """Search the job's own PATH, as a shell would: EACCES is told only if nothing else was found."""
+    """Search the job's own PATH; a file that may not be executed is told only if no other is found."""
     if b"/" in argv[0]:
         os.execve(argv[0], argv, environment)
     denied: OSError | None = None
     for folder in environment[b"PATH"].split(b":"):
+        path = os.path.join(folder or b".", argv[0])  # noqa: PTH118
         try:
-            os.execve(os.path.join(folder or b".", argv[0]), argv, environment)  # noqa: PTH118
+            os.execve(path, argv, environment)
         except (FileNotFoundError, NotADirectoryError):
             pass
         except PermissionError as error:
-            denied = error
+            # A folder that this user may not even look into (the broker's own) has nothing to say.
+            denied = error if os.path.lexists(path) else denied
     raise denied or FileNotFoundError(2, "No such file or directory")
 
 

@@ -113,7 +113,9 @@ class Ending:
 
     def _kill(self, cgroups: list[str]) -> None:
         """SIGKILL all that lives; called again until nothing does."""
-        tree = procs.descendants(os.getpid())
+        tree: dict[int, procs.Proc] = {}
+        for _ in range(3):  # one that forks and exits all the time may slip through a single look
+            tree = tree or procs.descendants(os.getpid())
         for proc in tree.values():
             self._forced.setdefault((proc.pid, proc.start_ticks), f"{proc.name} ({proc.pid})")
         cgroup.kill(cgroups)

@@ -78,9 +78,7 @@ class JobLog:
         end = (self.size - quarter) // _BLOCK * _BLOCK
         if end - begin < quarter:
             return
-        if _libc.fallocate(
-            self._file, _KEEP_SIZE_PUNCH_HOLE, ctypes.c_longlong(begin), ctypes.c_longlong(end - begin)
-        ):
+        if _libc.fallocate(self._file, _KEEP_SIZE_PUNCH_HOLE, ctypes.c_longlong(begin), ctypes.c_longlong(end - begin)):
             self._can_punch = False
             return
         if hole:

@@ -82,5 +82,3 @@ def report(channel: socket.socket, what: str, folder: str, *more: object) -> Non
     """Tell the broker, if it listens. A word that is lost is no harm: pidfd and folder tell the same."""
     with contextlib.suppress(OSError):
         channel.send(json.dumps([what, folder, *more]).encode(), socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL)
-
-

@@ -111,9 +111,9 @@ class LocalEngine:
             return
         entry = self._enter(attempt.workload, attempt.attempt)
         try:
-            for folder in (Path(entry.folder).parent, Path(entry.folder)):
-                folder.mkdir(exist_ok=True)
-                folder.chmod(0o711)  # whatever the umask says
+            with contextlib.suppress(FileExistsError):
+                os.mkdir(entry.folder)  # noqa: PTH102 - this path is the hot one
+                os.chmod(entry.folder, 0o711)  # noqa: PTH101, S103 - whatever the umask says
             account = await self._accounts.find(attempt.account)
             if entry.sighting.stage is not Stage.HANDED_OVER or entry.unwanted:
                 return  # called off meanwhile
@@ -160,7 +160,11 @@ class LocalEngine:
 
     def folder_of(self, workload: int, attempt: int) -> Path:
         """Where the attempt's log and outcome are; they stay after it was taken back."""
-        return self._root / str(workload) / str(attempt)
+        return self._root / f"{workload}.{attempt}"
+
+    def log_path(self, workload: int, attempt: int) -> Path:
+        """Where the raw log of an attempt stands, whether or not it exists yet."""
+        return self.folder_of(workload, attempt) / files.LOG
 
     @property
     def launcher_pid(self) -> int | None:
@@ -330,8 +334,8 @@ class LocalEngine:
 
     def _hear(self, report: list[Any]) -> None:
         what, folder, *more = report
-        path = Path(folder)
-        entry = self._entries.get((int(path.parent.name), int(path.name)))
+        workload, _, attempt = os.path.basename(folder).partition(".")  # noqa: PTH119
+        entry = self._entries.get((int(workload), int(attempt)))
         if entry is None or entry.folder != folder:
             return
         if what == "fault":

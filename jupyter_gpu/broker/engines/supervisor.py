@@ -66,9 +66,7 @@ def supervise(folder: str, tell: Callable[..., None]) -> None:
 class _Supervisor:
     """One attempt while it runs."""
 
-    def __init__(
-        self, folder: str, spec: dict[str, Any], tell: Callable[..., None], reserved: files.Reserved
-    ) -> None:
+    def __init__(self, folder: str, spec: dict[str, Any], tell: Callable[..., None], reserved: files.Reserved) -> None:
         self.folder, self.spec, self.tell, self.reserved = folder, spec, tell, reserved
         self.ending = Ending(folder)
         self.log = JobLog(folder, spec["log_limit_bytes"])
