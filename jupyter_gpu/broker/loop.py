@@ -36,6 +36,8 @@ log = logging.getLogger(__name__)
 TICK_SECONDS = 1.0
 #: A deadline that is near is met this closely.
 LEAST_TICK_SECONDS = 0.02
+#: After a gap like this between two ticks all renewals are counted anew.
+STALL_SECONDS = 15.0
 
 
 class Answer(msgspec.Struct, frozen=True, kw_only=True):
@@ -305,8 +307,12 @@ class Loop:
     # -- time
 
     async def _tick_for_ever(self) -> None:
+        ticked_at = self.now()
         while True:
             await asyncio.sleep(self._until_next_deadline())
+            if self.now() > ticked_at + STALL_SECONDS:
+                self._renew_by.clear()  # the machine slept, or we did: nobody could renew
+            ticked_at = self.now()
             with contextlib.suppress(GpuError):
                 await self.handle(Tick())
 

@@ -137,21 +137,22 @@ class Watch:
         if wrong is not None:
             self._note(device, wrong, reading.fault or "")
             return
-        try:
-            what = self._on(reading)
-        except Unreadable:
-            return
         if device.uuid in self._loop.world.leases:
             self._strange.pop(device.uuid, None)
             if device.condition is Condition.UNREADABLE:
                 self._note(device, None, "")
-        elif what is None:
-            self._strange.pop(device.uuid, None)
-            own = self._baseline.get(device.uuid)
-            self._baseline[device.uuid] = baseline_of(reading, own_baseline_bytes=own, **self._terms())
-            self._note(device, None, "")
-        else:
+            return
+        try:
+            what = self._on(reading)
+        except Unreadable:
+            return
+        if what is not None:
             self._look_at_stranger(device, what)
+            return
+        self._strange.pop(device.uuid, None)
+        own = self._baseline.get(device.uuid)
+        self._baseline[device.uuid] = baseline_of(reading, own_baseline_bytes=own, **self._terms())
+        self._note(device, None, "")
 
     def _look_at_stranger(self, device: Device, what: str) -> None:
         """One reading may be older than the end of the last lease; two in a row are not."""

@@ -189,6 +189,23 @@ def test_a_lapse_is_counted_from_the_first_look(tmp_path: Path) -> None:
     play(story)
 
 
+def test_after_a_stall_nobody_has_lapsed(tmp_path: Path) -> None:
+    """A machine that slept let nobody renew: the time of every renewal begins anew when it wakes."""
+    clock = Clock()
+
+    async def story() -> None:
+        async with a_loop(tmp_path, clock=clock) as (loop, _):
+            held = (await loop.handle(a_reservation(holder=PERSON))).workload or 0
+            loop.renew(held, 1)
+            waiting = (await loop.handle(a_reservation("ada", duration_seconds=60))).workload or 0
+            clock.now += 3600
+            lifted = await loop.wait_until(waiting, lambda it: it.lifted, 10)
+            assert lifted.lifted  # so a tick has seen the gap
+            assert not loop.has_lapsed(loop.world.workloads[held])
+
+    play(story)
+
+
 def test_listeners_hear_of_each_commit_and_a_slow_one_is_told(tmp_path: Path) -> None:
     """One line names what changed; who does not keep up begins again with a whole status and slows nobody."""
 
