@@ -1,0 +1,360 @@
+"""The doors of the broker: one route table of handlers that only ask the loop. See docs/api.md."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Annotated, ClassVar
+
+import msgspec
+from tornado.web import RequestHandler
+
+from ..errors import LimitExceeded
+from ..model import (
+    BrokerView,
+    Cancel,
+    Cordon,
+    DevicePage,
+    DeviceView,
+    Drain,
+    EventPage,
+    Extend,
+    ExtendBody,
+    Kind,
+    LetGo,
+    Move,
+    MoveBody,
+    Pause,
+    QuotaPage,
+    Release,
+    ReleaseBody,
+    Renewal,
+    RenewBody,
+    Reprioritise,
+    Scope,
+    State,
+    Status,
+    SubmitBody,
+    Uncordon,
+    Workload,
+    WorkloadPage,
+    WorkloadView,
+)  # fmt: skip
+from ..units import MAX_SECONDS
+from . import api_views as views
+from .api_base import PREFIX, Api, Base, endpoint
+from .api_log import Log
+from .api_scripts import LARGEST_BYTES
+from .api_stream import Fanout, Stream
+from .api_submit import known_holder, read_submission
+from .auth import Gate
+from .loop import Loop
+from .openapi import document
+
+#: A script of the largest size in base64, and as much again as all other words may have.
+SUBMIT_BYTES = LARGEST_BYTES * 4 // 3 + (4 << 20)
+LONGEST_WAIT_SECONDS = 300
+
+Limit = Annotated[int, msgspec.Meta(ge=1, le=500)]
+After = Annotated[int, msgspec.Meta(ge=0, le=views.LARGEST_ID)]
+
+
+class WorkloadsQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Which workloads, newest first; `after` is the `next` of the page before."""
+
+    state: State | None = None
+    kind: Kind | None = None
+    mine: bool = False
+    queue: str | None = None
+    after: After = 0
+    limit: Limit = 100
+
+
+class PageQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Which part of a list; `after` is the `next` of the page before."""
+
+    after: After = 0
+    limit: Limit = 100
+
+
+class WaitQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Until `active`: it holds its devices or is over; `ended`: it is over. Answered at the latest after `timeout`."""
+
+    until: State = State.ACTIVE
+    timeout: Annotated[float, msgspec.Meta(ge=0, le=LONGEST_WAIT_SECONDS)] = 30
+
+
+class SubmitQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`keep` names variables that the user gave by name: they pass although they look like a secret."""
+
+    REPEATED: ClassVar[frozenset[str]] = frozenset({"keep"})
+    keep: tuple[str, ...] = ()
+
+
+class ReprioritiseBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """POST /workloads/ID/reprioritise."""
+
+    priority: Annotated[int, msgspec.Meta(ge=-1_000_000, le=1_000_000)]
+
+
+class StatusHandler(Base):
+    """/status."""
+
+    @endpoint(Status)
+    async def get(self) -> Status:
+        """Everything that a face shows at once."""
+        return views.whole_status(self.loop, self.caller)
+
+
+class Workloads(Base):
+    """/workloads."""
+
+    @endpoint(WorkloadPage, query=WorkloadsQuery)
+    async def get(self, query: WorkloadsQuery) -> WorkloadPage:
+        """A page of workloads, those that ended too."""
+        owner = self.caller.name if query.mine else None
+        wanted = views.Filter(
+            state=query.state, kind=query.kind, owner=owner, queue=query.queue, after=query.after, limit=query.limit
+        )
+        return await views.page(self.loop, wanted, self.caller)
+
+    @endpoint(
+        WorkloadView, scope=None, query=SubmitQuery, body=SubmitBody, body_bytes=SUBMIT_BYTES, statuses=(202, 201)
+    )
+    async def post(self, query: SubmitQuery, body: SubmitBody) -> WorkloadView:
+        """Ask for devices: 201 where they are granted at once, 202 where the workload waits, with its reason."""
+        self.must_have(Scope.RESERVE if body.kind is Kind.RESERVATION else Scope.SUBMIT)
+        key = self.request.headers.get("Idempotency-Key")
+        command = await read_submission(self.loop, body, self.caller, key=key, keep=query.keep)
+        answer = await self.loop.handle(command)
+        it = await self.find(str(answer.workload))
+        self.set_status(201 if it.state is State.ACTIVE else 202)
+        self.set_header("Location", f"{PREFIX}/workloads/{it.id}")
+        return self.show(it)
+
+
+class One(Base):
+    """/workloads/ID."""
+
+    @endpoint(WorkloadView)
+    async def get(self, id_: str) -> WorkloadView:
+        """One workload, however long ago it ended."""
+        return self.show(await self.find(id_))
+
+
+class Events(Base):
+    """/workloads/ID/events."""
+
+    @endpoint(EventPage, query=PageQuery)
+    async def get(self, id_: str, query: PageQuery) -> EventPage:
+        """The life of one workload, oldest event first."""
+        it = await self.find(id_)
+        return await views.events(self.loop, it, self.caller, after=query.after, limit=query.limit)
+
+
+class Wait(Base):
+    """/workloads/ID/wait."""
+
+    @endpoint(WorkloadView, query=WaitQuery)
+    async def get(self, id_: str, query: WaitQuery) -> WorkloadView:
+        """Answer when the workload is so far, or when the time is over: look at its state."""
+        it = await self.find(id_)
+        if it.state is State.ENDED:
+            return self.show(it)
+        return self.show(await self.unless_gone(self.loop.wait_until(it.id, reached(query.until), query.timeout)))
+
+
+class CancelHandler(Base):
+    """/workloads/ID/cancel."""
+
+    @endpoint(WorkloadView, scope=None)
+    async def post(self, id_: str) -> WorkloadView:
+        """End it, wherever it stands."""
+        return await self.act(id_, lambda it, by: Cancel(workload=it, by=by))
+
+
+class ReleaseHandler(Base):
+    """/workloads/ID/release."""
+
+    @endpoint(WorkloadView, scope=None, body=ReleaseBody)
+    async def post(self, id_: str, body: ReleaseBody) -> WorkloadView:
+        """Give a reservation back. A stale holder number changes nothing."""
+        return await self.act(id_, lambda it, by: Release(workload=it, by=by, holder_number=body.holder_number))
+
+
+class ExtendHandler(Base):
+    """/workloads/ID/extend."""
+
+    @endpoint(WorkloadView, scope=None, body=ExtendBody)
+    async def post(self, id_: str, body: ExtendBody) -> WorkloadView:
+        """Buy more time, as far as quota, limit and the next hold allow; the answer states the new end."""
+        return await self.act(id_, lambda it, by: Extend(workload=it, by=by, seconds=bounded(body.seconds)))
+
+
+class PauseHandler(Base):
+    """/workloads/ID/pause."""
+
+    @endpoint(WorkloadView, scope=None)
+    async def post(self, id_: str) -> WorkloadView:
+        """A queued workload must not start yet."""
+        return await self.act(id_, lambda it, by: Pause(workload=it, by=by))
+
+
+class LetGoHandler(Base):
+    """/workloads/ID/let-go."""
+
+    @endpoint(WorkloadView, scope=None)
+    async def post(self, id_: str) -> WorkloadView:
+        """A paused workload may start."""
+        return await self.act(id_, lambda it, by: LetGo(workload=it, by=by))
+
+
+class MoveHandler(Base):
+    """/workloads/ID/move."""
+
+    @endpoint(WorkloadView, scope=None, body=MoveBody)
+    async def post(self, id_: str, body: MoveBody) -> WorkloadView:
+        """The lease passes to another holder: one that attaches, or a changed kernel. The answer has its number."""
+        holder = await known_holder(body.holder, self.caller)
+        return await self.act(id_, lambda it, by: Move(workload=it, by=by, holder=holder))
+
+
+class RenewHandler(Base):
+    """/workloads/ID/renew."""
+
+    @endpoint(Renewal, scope=None, body=RenewBody)
+    async def post(self, id_: str, body: RenewBody) -> Renewal:
+        """The holder lives. The answer carries any notice; 410 says that the lease is over."""
+        it = await self.find(id_)
+        self.must_own(it)
+        return views.renew(self.loop, it, body.holder_number)
+
+
+class ReprioritiseHandler(Base):
+    """/workloads/ID/reprioritise."""
+
+    @endpoint(WorkloadView, scope=Scope.OPERATE, body=ReprioritiseBody)
+    async def post(self, id_: str, body: ReprioritiseBody) -> WorkloadView:
+        """Move a queued workload to another priority."""
+        return await self.act(id_, lambda it, by: Reprioritise(workload=it, by=by, priority=body.priority))
+
+
+class Devices(Base):
+    """/devices."""
+
+    @endpoint(DevicePage)
+    async def get(self) -> DevicePage:
+        """All devices with their newest readings."""
+        return views.devices(self.loop, self.caller)
+
+
+class CordonHandler(Base):
+    """/devices/UUID/cordon."""
+
+    @endpoint(DeviceView, scope=Scope.OPERATE)
+    async def post(self, name: str) -> DeviceView:
+        """No new leases on a device."""
+        return await self.act_on_device(name, lambda device, by: Cordon(device=device, by=by))
+
+
+class UncordonHandler(Base):
+    """/devices/UUID/uncordon."""
+
+    @endpoint(DeviceView, scope=Scope.OPERATE)
+    async def post(self, name: str) -> DeviceView:
+        """Leases again; a quarantine ends too."""
+        return await self.act_on_device(name, lambda device, by: Uncordon(device=device, by=by))
+
+
+class DrainHandler(Base):
+    """/devices/UUID/drain."""
+
+    @endpoint(DeviceView, scope=Scope.OPERATE)
+    async def post(self, name: str) -> DeviceView:
+        """No new leases, and what runs there yields with grace."""
+        return await self.act_on_device(name, lambda device, by: Drain(device=device, by=by))
+
+
+class Quota(Base):
+    """/quota."""
+
+    @endpoint(QuotaPage)
+    async def get(self) -> QuotaPage:
+        """Every bound that concerns the caller, and what is left of it."""
+        return views.quotas(self.loop, self.caller)
+
+
+class Broker(Base):
+    """/broker."""
+
+    @endpoint(BrokerView)
+    async def get(self) -> BrokerView:
+        """Which broker answers."""
+        return self.loop.broker_view()
+
+
+class Stop(Base):
+    """/broker/stop."""
+
+    @endpoint(BrokerView, scope=Scope.ADMIN, statuses=(202,))
+    async def post(self) -> BrokerView:
+        """Stop the broker. What runs goes on, and the next broker takes it up."""
+        self.loop.stop()
+        return self.loop.broker_view()
+
+
+class OpenApi(Base):
+    """/openapi.json."""
+
+    @endpoint("application/json", scope=None)
+    async def get(self) -> None:
+        """This description."""
+        self.finish(document(ROUTES))
+
+
+ROUTES: list[tuple[str, type[Base]]] = [
+    ("/status", StatusHandler),
+    ("/workloads", Workloads),
+    ("/workloads/([^/]+)", One),
+    ("/workloads/([^/]+)/events", Events),
+    ("/workloads/([^/]+)/log", Log),
+    ("/workloads/([^/]+)/wait", Wait),
+    ("/workloads/([^/]+)/cancel", CancelHandler),
+    ("/workloads/([^/]+)/release", ReleaseHandler),
+    ("/workloads/([^/]+)/extend", ExtendHandler),
+    ("/workloads/([^/]+)/pause", PauseHandler),
+    ("/workloads/([^/]+)/let-go", LetGoHandler),
+    ("/workloads/([^/]+)/move", MoveHandler),
+    ("/workloads/([^/]+)/renew", RenewHandler),
+    ("/workloads/([^/]+)/reprioritise", ReprioritiseHandler),
+    ("/devices", Devices),
+    ("/devices/([^/]+)/cordon", CordonHandler),
+    ("/devices/([^/]+)/uncordon", UncordonHandler),
+    ("/devices/([^/]+)/drain", DrainHandler),
+    ("/quota", Quota),
+    ("/broker", Broker),
+    ("/broker/stop", Stop),
+    ("/stream", Stream),
+    ("/openapi.json", OpenApi),
+]
+"""The one route table; below `/api/v1`."""
+
+
+_ORDER = (State.QUEUED, State.ACTIVE, State.YIELDING, State.ENDED)
+
+
+def reached(until: State) -> Callable[[Workload], bool]:
+    """Whether a workload has come so far. A job that was preempted has not: it is queued again."""
+    return lambda it: _ORDER.index(it.state) >= _ORDER.index(until)
+
+
+def bounded(seconds: int) -> int:
+    """A length that a calendar has."""
+    if abs(seconds) > MAX_SECONDS:
+        raise LimitExceeded(f"An extension of {seconds} s is beyond ten years.", hint="Ask for less.")
+    return seconds
+
+
+def make_application(loop: Loop, gate: Gate) -> Api:
+    """The API over a loop that runs, for whom the gate admits."""
+    routes: list[tuple[str, type[RequestHandler]]] = [*ROUTES]
+    return Api(routes, loop, gate, Fanout(loop))

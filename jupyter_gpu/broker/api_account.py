@@ -1,0 +1,110 @@
+"""To look at files as somebody else looks at them, without becoming them.
+
+The shared broker is root: whether a folder exists must not be answered with root's eyes, which see into private homes,
+and on a home that the server squashes root sees less than its owner. Linux keeps the identity for files apart from all
+others, and per thread: setfsuid(2). So a short thread takes on the account's groups and file identity, looks, and ends;
+nothing else in the process changes. A file system that hangs costs that thread and not the broker.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import platform
+import pwd
+import threading
+from collections.abc import Callable
+from typing import NamedTuple, TypeVar
+
+from ..errors import InvalidAsk, NotAllowed
+
+T = TypeVar("T")
+
+ANSWERS_WITHIN_SECONDS = 5.0
+# The raw call changes one thread's groups; the C library's own would change those of the whole process.
+_SETGROUPS = {"x86_64": 116, "aarch64": 159, "ppc64le": 81, "riscv64": 159}.get(platform.machine())
+
+
+class Account(NamedTuple):
+    """Who a job runs as, in numbers."""
+
+    name: str
+    uid: int
+    gid: int
+
+    @property
+    def is_us(self) -> bool:
+        """Whether the broker is that user already."""
+        return self.uid == os.geteuid()
+
+
+def account_of(name: str) -> Account:
+    """Look an account up, or say why no work can be started as it."""
+    if not name:
+        raise NotAllowed(
+            "This caller has no account on this machine that work could run as.",
+            hint="An admin names one beside the token (GpuBroker.tokens).",
+        )
+    try:
+        entry = pwd.getpwnam(name)
+        account = Account(name, entry.pw_uid, entry.pw_gid)
+    except KeyError:
+        if name != str(os.geteuid()):  # containers run as numbers without a name
+            raise InvalidAsk(
+                f"There is no account {name} on this machine, so nothing can run as it.", hint="Ask an admin."
+            ) from None
+        account = Account(name, os.geteuid(), os.getegid())
+    if not account.is_us and os.geteuid() != 0:
+        raise NotAllowed(
+            f"This broker runs as user {os.geteuid()} and cannot start work as {name}.",
+            hint="An admin installs a shared one: docs/admin.md.",
+        )
+    return account
+
+
+def uid_of(name: str) -> int | None:
+    """The number of an account; None where there is none of that name."""
+    try:
+        return pwd.getpwnam(name).pw_uid
+    except KeyError:
+        return os.geteuid() if name == str(os.geteuid()) else None
+
+
+def as_account(account: Account, look: Callable[[], T]) -> T | None:
+    """Do something with files as an account; None where this machine does not allow it. Blocks: call it on a thread."""
+    found: list[T] = []
+    failed: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            if account.is_us or _take_on(account):
+                found.append(look())
+        except BaseException as error:  # noqa: BLE001 - it is raised again where it belongs
+            failed.append(error)
+
+    thread = threading.Thread(target=run, name=f"as {account.name}", daemon=True)
+    thread.start()
+    thread.join(ANSWERS_WITHIN_SECONDS)
+    if thread.is_alive():
+        raise InvalidAsk(
+            f"The file system did not answer within {ANSWERS_WITHIN_SECONDS:.0f} s, so the folder cannot be used now.",
+            hint="Try again when it answers, or submit from another folder.",
+        )
+    if failed:
+        raise failed[0]
+    return found[0] if found else None
+
+
+def _take_on(account: Account) -> bool:
+    """Give this thread the account's eyes; root's powers over files go with it. False where that cannot be had."""
+    if _SETGROUPS is None:
+        return False
+    libc = ctypes.CDLL(None, use_errno=True)
+    groups = os.getgrouplist(account.name, account.gid)
+    array = (ctypes.c_uint32 * len(groups))(*groups)
+    if libc.syscall(ctypes.c_long(_SETGROUPS), ctypes.c_long(len(groups)), array) != 0:
+        return False
+    nobody = ctypes.c_uint32(-1)  # changes nothing, and says what holds
+    libc.setfsgid(ctypes.c_uint32(account.gid))
+    libc.setfsuid(ctypes.c_uint32(account.uid))
+    return bool(libc.setfsgid(nobody) == account.gid and libc.setfsuid(nobody) == account.uid)

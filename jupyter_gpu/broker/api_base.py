@@ -1,0 +1,308 @@
+"""What every handler stands on: admit, read, answer, and say an error, each in one place.
+
+A handler is a function from a query and a body to a document; `endpoint` does the rest. Handlers catch nothing: what
+goes wrong is a GpuError, and `write_error` is the only place where it becomes an answer. Callers are admitted before
+their body is read, so nobody makes the broker hold megabytes whom it does not know.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import logging
+from collections.abc import Awaitable, Callable, Coroutine
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, TypeVar, cast
+
+import msgspec
+from tornado.iostream import StreamClosedError
+from tornado.web import Application, Finish, HTTPError, RequestHandler
+
+from .. import __version__
+from ..errors import Conflict, GpuError, InvalidAsk, NotAllowed, NotFound
+from ..model import Caller, Command, Device, DeviceView, Kind, Scope, Workload, WorkloadView
+from ..versions import HEADER, misfit
+from . import api_views as views
+from .auth import Gate
+
+if TYPE_CHECKING:
+    from .api_stream import Fanout
+    from .loop import Loop
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+Method = Callable[..., Awaitable[Any]]
+
+#: Enough for every body that holds no script.
+BODY_BYTES = 64 << 10
+
+_encode = msgspec.json.Encoder().encode
+
+
+class Operation(msgspec.Struct, frozen=True, kw_only=True):
+    """What a route does with one verb; the handler and docs/openapi.json are both made of it."""
+
+    #: The type of the answer, or the media type of raw bytes.
+    answer: Any
+    scope: Scope | None
+    query: type[msgspec.Struct] | None
+    body: type[msgspec.Struct] | None
+    body_bytes: int
+    statuses: tuple[int, ...]
+    summary: str
+
+
+class Api(Application):
+    """The application: the routes, and what their handlers share."""
+
+    def __init__(self, routes: list[tuple[str, type[RequestHandler]]], loop: Loop, gate: Gate, stream: Fanout) -> None:
+        super().__init__(
+            [(f"{PREFIX}{path}", handler) for path, handler in routes],
+            default_handler_class=Unknown,
+            log_function=_log_request,
+        )
+        self.loop, self.gate, self.stream = loop, gate, stream
+
+
+PREFIX = "/api/v1"
+
+
+def endpoint(
+    answer: Any,
+    *,
+    scope: Scope | None = Scope.READ,
+    query: type[msgspec.Struct] | None = None,
+    body: type[msgspec.Struct] | None = None,
+    body_bytes: int = BODY_BYTES,
+    statuses: tuple[int, ...] = (200,),
+) -> Callable[[Method], Method]:
+    """Make a handler of a function that takes path parts, a query and a body, and returns a document.
+
+    The first of `statuses` is answered unless the function sets another. Raw answers are written by the function.
+    """
+
+    def decorate(method: Method) -> Method:
+        @functools.wraps(method)
+        async def handle(self: Base, *parts: str) -> None:
+            self.must_have(scope)
+            self.set_status(statuses[0])
+            arguments: list[Any] = [*parts]
+            if query is not None:
+                arguments.append(self.read_query(query))
+            if body is not None:
+                arguments.append(self.read_body(body))
+            document = await method(self, *arguments)
+            if not isinstance(answer, str):
+                self.set_header("Content-Type", "application/json")
+                self.finish(_encode(document))
+
+        summary = (method.__doc__ or "").strip().split("\n", maxsplit=1)[0]
+        handle.operation = Operation(  # type: ignore[attr-defined]
+            answer=answer,
+            scope=scope,
+            query=query,
+            body=body,
+            body_bytes=body_bytes,
+            statuses=statuses,
+            summary=summary,
+        )
+        return cast("Method", handle)
+
+    return decorate
+
+
+class Base(RequestHandler):
+    """The one base of all handlers."""
+
+    # Bodies arrive in `data_received`, after `prepare` has admitted the caller.
+    _stream_request_body = True
+    application: Api
+    caller: Caller
+
+    def initialize(self) -> None:
+        """Begin without a body and with nobody to tell when the connection closes."""
+        self._received: list[bytes] = []
+        self._closed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def set_default_headers(self) -> None:
+        """Nothing here is for caches or for guessing browsers."""
+        self.set_header("Cache-Control", "no-store")
+        self.set_header("X-Content-Type-Options", "nosniff")
+        self.set_header("Content-Type", "application/json")
+        self.set_header(HEADER, __version__)
+        self.clear_header("Server")
+
+    def compute_etag(self) -> None:
+        """None: answers change from second to second, and a hash of each would be for nobody."""
+
+    async def prepare(self) -> None:
+        """Admit the caller, or refuse before anything else is looked at."""
+        self.caller = await self.application.gate.admit(self.request, self.loop.world.policy.operators)
+        self.loop.touch()
+        theirs = self.request.headers.get(HEADER)
+        if misfit(theirs):
+            raise Conflict(
+                f"This broker is version {__version__}, and the client {str(theirs)[:40]} is too far from it.",
+                hint="Let both be of the same minor version, or of neighbouring ones.",
+            )
+        self._bound_body()
+
+    def _bound_body(self) -> None:
+        operation = getattr(getattr(self, str(self.request.method).lower(), None), "operation", None)
+        most = BODY_BYTES if operation is None else operation.body_bytes
+        self.request.connection.set_max_body_size(most)  # type: ignore[union-attr] # HTTP/1 is all there is
+        if (length := self.request.headers.get("Content-Length", "0")).isdecimal() and int(length) > most:
+            raise TooLarge(f"The request has {length} bytes; {most} are the most here.", hint="Send less at once.")
+
+    def data_received(self, chunk: bytes) -> None:
+        """Keep a part of the body; the connection counts how much there may be."""
+        self._received.append(chunk)
+
+    def on_connection_close(self) -> None:
+        """The caller went away: what waits on their behalf need wait no more."""
+        if not self._closed.done():
+            self._closed.set_result(None)
+
+    @property
+    def loop(self) -> Loop:
+        """The broker's one loop."""
+        return self.application.loop
+
+    # -- reading
+
+    def must_have(self, scope: Scope | None) -> None:
+        """Refuse who may not do this."""
+        if scope is not None and not self.caller.scopes & {scope, Scope.ADMIN}:
+            raise NotAllowed(
+                f"{self.caller.name} lacks the scope {scope}, which this needs.", hint="An admin grants scopes."
+            )
+
+    def read_query(self, kind: type[T]) -> T:
+        """The query as its struct; what is not in it is a slip, and is said."""
+        try:
+            found: dict[str, Any] = {
+                name: [value.decode("utf-8") for value in values]
+                for name, values in self.request.query_arguments.items()
+            }
+            lists: frozenset[str] = getattr(kind, "REPEATED", frozenset())
+            plain = {name: values if name in lists else values[-1] for name, values in found.items()}
+            return msgspec.convert(plain, kind, strict=False)
+        except (msgspec.ValidationError, UnicodeDecodeError) as error:
+            raise InvalidAsk(f"The query cannot be meant: {error}.", hint="docs/api.md lists what is taken.") from None
+
+    def read_body(self, kind: type[T]) -> T:
+        """The body as its struct; an empty one is an empty object."""
+        try:
+            return msgspec.json.decode(b"".join(self._received) or b"{}", type=kind)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            raise InvalidAsk(f"The body cannot be meant: {error}.", hint="docs/api.md lists what is taken.") from None
+
+    async def find(self, text: str) -> Workload:
+        """The workload of a path, if the caller may see it."""
+        return await views.find(self.loop, text, self.caller)
+
+    # -- acting
+
+    async def act(self, text: str, make: Callable[[int, str], Command]) -> WorkloadView:
+        """Have a command about one workload decided, for its owner or an operator, and show what came of it."""
+        it = await self.find(text)
+        self.must_own(it)
+        if it.id not in self.loop.world.workloads:
+            raise Conflict(f"{it.title} has ended long ago ({it.end}).")
+        await self.loop.handle(make(it.id, self.caller.name))
+        return self.show(self.loop.world.workloads.get(it.id, it))
+
+    def must_own(self, it: Workload) -> None:
+        """Refuse who is neither the owner with the scope for this kind nor an operator."""
+        if self.caller.is_operator:
+            return
+        if it.owner != self.caller.name:
+            raise NotAllowed(f"{it.title} is not yours.", hint="Only its owner and operators may do that.")
+        self.must_have(Scope.RESERVE if it.kind is Kind.RESERVATION else Scope.SUBMIT)
+
+    async def act_on_device(self, name: str, make: Callable[[str, str], Command]) -> DeviceView:
+        """Have a command about one device decided, and show what came of it."""
+        device: Device = views.find_device(self.loop.world, name)
+        await self.loop.handle(make(device.uuid, self.caller.name))
+        return views.show_device(self.loop, device.uuid, self.caller)
+
+    def show(self, it: Workload) -> WorkloadView:
+        """One workload by itself, as the caller may see it."""
+        return views.show(self.loop, it, self.caller)
+
+    async def unless_gone(self, work: Coroutine[Any, Any, T]) -> T:
+        """Do something long, but only while the caller is there to hear of it."""
+        task = asyncio.ensure_future(work)
+        try:
+            both: set[asyncio.Future[Any]] = {task, self._closed}
+            await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
+            if not task.done():
+                raise Finish
+            return task.result()
+        finally:
+            task.cancel()
+
+    async def closed(self) -> None:
+        """Wait until the caller goes away or is sent away."""
+        await asyncio.shield(self._closed)
+
+    # -- errors
+
+    def write_error(self, status_code: int, **details: Any) -> None:
+        """Say what went wrong as {code, message, hint}. The only place where an error becomes an answer."""
+        error = details.get("exc_info", (None, None, None))[1]
+        if not isinstance(error, GpuError):
+            error = _of_status(status_code)
+        self.set_status(getattr(error, "answered", type(error).http_status))
+        self.set_header("Content-Type", "application/json")
+        self.finish(_encode(error.to_body()))
+
+    def log_exception(
+        self,
+        typ: type[BaseException] | None,
+        value: BaseException | None,
+        tb: TracebackType | None,
+    ) -> None:
+        """An expected error is one line; anything else is a fault of ours and brings its traceback."""
+        if isinstance(value, StreamClosedError):
+            return
+        if isinstance(value, GpuError | HTTPError):
+            log.info("%s %r: %s", self.request.method, self.request.uri, value)
+        else:
+            log.error("%s %r failed", self.request.method, self.request.uri, exc_info=(typ, value, tb))  # type: ignore[arg-type]
+
+
+class Unknown(Base):
+    """Every route that is not one."""
+
+    async def prepare(self) -> None:
+        """Say so, to those who may ask at all."""
+        await super().prepare()
+        raise NotFound(
+            f"There is nothing at {self.request.path[:200]!r}.", hint=f"{PREFIX}/openapi.json lists what there is."
+        )
+
+
+class TooLarge(InvalidAsk):
+    """An ask of more bytes than are read."""
+
+    answered = 413
+
+
+class _WrongVerb(InvalidAsk):
+    answered = 405
+
+
+def _of_status(status: int) -> GpuError:
+    """What tornado refuses by itself, and what is a fault of ours."""
+    if status == _WrongVerb.answered:
+        return _WrongVerb("This cannot be done here.", hint=f"{PREFIX}/openapi.json lists which verbs a route takes.")
+    if status in range(400, 500):
+        return InvalidAsk("The request is no proper HTTP.", hint="See docs/api.md.")
+    return GpuError("The broker failed at this, which is its own fault.", hint="Its log says more: please report it.")
+
+
+def _log_request(handler: RequestHandler) -> None:
+    """Refusals are told by `log_exception`; what went well is for those who look closely."""
+    log.debug("%s %s %s", handler.get_status(), handler.request.method, handler.request.path)

@@ -1,0 +1,263 @@
+"""From the body of POST /workloads to the command Submit: everything that must be looked at outside the core.
+
+What could only fail later is refused now, while somebody is there to read why: a folder that is not there, a command
+that is not found, an environment that no program can be started with (DataBiosphere/toil#3955). Words and numbers of
+callers are bounded here, so that nothing odd reaches a store, a terminal or a calendar.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from ..environment import LONGEST_STRING_BYTES, MOST_TOTAL_BYTES, scrub, unpacked
+from ..errors import InvalidAsk
+from ..model import Ask, Caller, Holder, JobSpec, Kind, Policy, Submit, SubmitBody, pack_bytes
+from ..units import MAX_SECONDS
+from .api_account import Account, account_of, as_account, uid_of
+from .api_scripts import keep_script
+from .engines import procs
+
+if TYPE_CHECKING:
+    from .loop import Loop
+
+#: Kinds of holders that a client may be; `attempt` is the engine's own.
+HOLDER_KINDS = ("kernel", "server", "shell", "command")
+LONGEST_WORD = 200
+MOST_KEY_CHARACTERS = 200
+#: Integers above this are not the same in every JSON reader.
+LARGEST_NUMBER = 2**53
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
+_DEFAULT_PATH = "/usr/local/bin:/usr/bin:/bin"
+
+
+async def read_submission(
+    loop: Loop, body: SubmitBody, caller: Caller, *, key: str | None, keep: tuple[str, ...]
+) -> Submit:
+    """Check what a caller asks for and make it a command; what it needs on the disk is there then."""
+    check_words(body)
+    check_key(key)
+    if body.kind is Kind.RESERVATION and (body.spec is not None or body.script is not None):
+        raise InvalidAsk("A reservation runs nothing.", hint="Leave spec and script out, or ask for a job.")
+    if body.script is not None and (body.spec is None or body.spec.script_index is None):
+        raise InvalidAsk("A script is sent without its place in argv.", hint="Set spec.script_index.")
+    body = with_profile(loop.world.policy, body)
+    spec = None
+    if body.spec is not None:
+        account = await asyncio.to_thread(account_of, caller.account)
+        spec = await asyncio.to_thread(prepare, Path(loop.broker_view().state_dir), body, body.spec, account, keep)
+    holder = None if body.holder is None else await known_holder(body.holder, caller)
+    return Submit(
+        kind=body.kind,
+        owner=caller.name,
+        account=caller.account,
+        ask=body.ask,
+        team=body.team,
+        queue=body.queue,
+        name=body.name,
+        spec=spec,
+        holder=holder,
+        not_before=body.not_before,
+        paused=body.paused,
+        profile=body.profile,
+        idempotency_key=key,
+    )
+
+
+def with_profile(policy: Policy, body: SubmitBody) -> SubmitBody:
+    """Fill in what the named ask says and the caller does not."""
+    if body.profile is None:
+        return body
+    profile = next((it for it in policy.profiles if it.name == body.profile), None)
+    if profile is None:
+        names = ", ".join(it.name for it in policy.profiles) or "none is offered here"
+        raise InvalidAsk(f"there is no profile {body.profile!r}", hint=f"Use one of: {names}.")
+    mine, plain = body.ask, Ask()
+    fields = ("devices", "device_class", "memory_bytes", "duration_seconds")
+    merged = {
+        field: getattr(profile, field) if getattr(mine, field) == getattr(plain, field) else getattr(mine, field)
+        for field in fields
+    }
+    return msgspec.structs.replace(
+        body, ask=msgspec.structs.replace(mine, **merged), queue=body.queue if body.queue is not None else profile.queue
+    )
+
+
+# -- words and numbers
+
+
+def check_words(body: SubmitBody) -> None:
+    """Refuse words that would break a table or a terminal, and numbers that no calendar has."""
+    for what, word in (
+        ("name", body.name),
+        ("queue", body.queue),
+        ("team", body.team),
+        ("profile", body.profile),
+        ("ask.device_class", body.ask.device_class),
+        ("ask.pool", body.ask.pool),
+    ):
+        check_word(what, word)
+    for what, number in _numbers("", msgspec.to_builtins(msgspec.structs.replace(body, script=None))):
+        most = MAX_SECONDS if what.endswith("_seconds") else LARGEST_NUMBER
+        if not math.isfinite(number) or abs(number) > most:
+            raise InvalidAsk(f"{what}: {number} is beyond {most}, which is the most.", hint="Ask for less.")
+        if number < 0:
+            raise InvalidAsk(f"{what}: {number} is below zero.", hint="Leave it out, or give something above zero.")
+    if body.not_before is not None and body.not_before > LATEST_INSTANT:
+        raise InvalidAsk("not_before lies beyond the year 2200.", hint="Give Unix seconds.")
+
+
+#: Beyond this Python's calendar and SQLite's functions may fail, and nobody means it.
+LATEST_INSTANT = 7_258_118_400
+
+
+def check_word(what: str, word: str | None) -> None:
+    """Refuse one word that is too long or holds what a terminal would obey."""
+    if word is None:
+        return
+    if len(word) > LONGEST_WORD:
+        raise InvalidAsk(f"{what} has {len(word)} characters; {LONGEST_WORD} are the most.", hint="Shorten it.")
+    if _CONTROL.search(word):
+        raise InvalidAsk(f"{what} holds control characters: {word[:60]!r}.", hint="Use letters, digits and signs.")
+
+
+def check_key(key: str | None) -> None:
+    """An idempotency key is a word, not a text."""
+    if key is not None and not (0 < len(key) <= MOST_KEY_CHARACTERS and key.isascii() and key.isprintable()):
+        raise InvalidAsk(
+            f"The Idempotency-Key must have 1 to {MOST_KEY_CHARACTERS} printable characters.", hint="A UUID will do."
+        )
+
+
+def _numbers(path: str, value: Any) -> Iterator[tuple[str, int | float]]:
+    if isinstance(value, dict):
+        for name, inner in value.items():
+            yield from _numbers(f"{path}.{name}" if path else str(name), inner)
+    elif isinstance(value, int | float) and not isinstance(value, bool):
+        yield path, value
+
+
+# -- holders
+
+
+async def known_holder(holder: Holder, caller: Caller) -> Holder:
+    """The holder, with its process only where that is really a process of the caller's.
+
+    The broker ends a holder's process when its time is over. So a caller could name somebody else's, and callers from
+    a container name theirs by numbers that mean another process here. What does not match lives by its renewals.
+    """
+    check_word("holder.name", holder.name)
+    if holder.kind not in HOLDER_KINDS:
+        raise InvalidAsk(
+            f"holder.kind: {holder.kind[:40]!r} is none of {', '.join(HOLDER_KINDS)}.", hint="Name what uses the GPU."
+        )
+    return await asyncio.to_thread(_with_own_process, holder, caller)
+
+
+def _with_own_process(holder: Holder, caller: Caller) -> Holder:
+    unknown = msgspec.structs.replace(holder, number=1, pid=None, start_ticks=None, boot_id=None)
+    if holder.pid is None or not caller.account or holder.boot_id not in (None, procs.boot_id()):
+        return unknown
+    process = procs.find(holder.pid)
+    if process is None or process.zombie or holder.start_ticks not in (None, process.start_ticks):
+        return unknown
+    if _user_of(holder.pid) != uid_of(caller.account) or holder.pid == os.getpid():
+        return unknown
+    return msgspec.structs.replace(holder, number=1, start_ticks=process.start_ticks, boot_id=procs.boot_id())
+
+
+def _user_of(pid: int) -> int | None:
+    """The real user of a process; None where it is gone."""
+    try:
+        lines = Path(f"/proc/{pid}/status").read_text(encoding="ascii", errors="replace").splitlines()
+        return next(int(line.split()[1]) for line in lines if line.startswith("Uid:"))
+    except (OSError, StopIteration, ValueError, IndexError):
+        return None
+
+
+# -- what a job runs
+
+
+def prepare(state: Path, body: SubmitBody, spec: JobSpec, account: Account, keep: tuple[str, ...]) -> JobSpec:
+    """Check that the job can be started, and keep its script. Blocks: called on a thread."""
+    environment, dropped = scrub(spec.environment, given=keep)
+    environment.setdefault("PATH", _DEFAULT_PATH)
+    argv = check_argv(spec)
+    has_copy = body.script is not None
+    folder = unpacked(spec.folder, "folder")
+    path = unpacked(environment["PATH"], "PATH")
+    as_account(account, lambda: look_at(folder, None if has_copy and spec.script_index == 0 else argv[0], path))
+    copy = None if body.script is None else keep_script(state, body.script, account)
+    recorded = dict(spec.recorded)
+    if dropped:
+        recorded["environment_dropped"] = " ".join(dropped)[:4096]
+    return msgspec.structs.replace(
+        spec,
+        environment=environment,
+        recorded=recorded,
+        # Never the caller's own word: the engine opens it.
+        script_copy=None if copy is None else pack_bytes(os.fsencode(copy)),
+        script_index=spec.script_index if has_copy else None,
+    )
+
+
+def check_argv(spec: JobSpec) -> list[bytes]:
+    """The words of the command as bytes; refused where Linux would refuse them."""
+    argv = [unpacked(word, f"argv[{index}]") for index, word in enumerate(spec.argv)]
+    if not argv or not argv[0]:
+        raise InvalidAsk("the job has nothing to run", hint="Give a command: `jupyter gpu submit -- python train.py`.")
+    for index, word in enumerate(argv):
+        if b"\0" in word:
+            raise InvalidAsk(f"argv[{index}] holds a zero byte, which no program can be given.", hint="Remove it.")
+        if len(word) >= LONGEST_STRING_BYTES:
+            raise InvalidAsk(
+                f"argv[{index}] has {len(word)} bytes, and Linux starts no program with more than "
+                f"{LONGEST_STRING_BYTES - 1} in one word.",
+                hint="Put it into a file.",
+            )
+    if (total := sum(len(word) + 1 for word in argv)) > MOST_TOTAL_BYTES:
+        raise InvalidAsk(f"argv has {total} bytes; {MOST_TOTAL_BYTES} are the most.", hint="Put them into a file.")
+    if spec.script_index is not None and spec.script_index >= len(argv):
+        raise InvalidAsk(f"script_index {spec.script_index} is no place in {len(argv)} words.", hint="Count from 0.")
+    return argv
+
+
+def look_at(folder: bytes, program: bytes | None, path: bytes) -> bool:
+    """Refuse a folder that is not there and a command that is not found, as the job would search for it."""
+    shown = folder.decode("utf-8", "replace")[:300]
+    if not folder.startswith(b"/"):
+        raise InvalidAsk(f"The folder {shown!r} is not absolute.", hint="Send the whole path.")
+    # Not pathlib, which raises where a folder may not be entered instead of saying no.
+    if b"\0" in folder or not os.path.isdir(folder):  # noqa: PTH112
+        raise InvalidAsk(
+            f"The folder {shown!r} cannot be seen from here, or is gone: a job would have nowhere to run.",
+            hint="Submit from a folder that this machine sees, and that still exists.",
+        )
+    if program is not None and not any(_is_program(folder, place) for place in _places(program, path)):
+        name = program.decode("utf-8", "replace")[:200]
+        where = "is no program that can be run" if b"/" in program else "is not found on the PATH of the submission"
+        raise InvalidAsk(
+            f"The command {name!r} {where}.",
+            hint="Give its whole path, or submit from where the command works (an activated environment).",
+        )
+    return True
+
+
+def _places(program: bytes, path: bytes) -> list[bytes]:
+    if b"/" in program:
+        return [program]
+    return [(place or b".") + b"/" + program for place in path.split(b":")]
+
+
+def _is_program(folder: bytes, place: bytes) -> bool:
+    whole = os.path.join(folder, place)  # noqa: PTH118
+    # `effective_ids` is the identity for files, where access(2) would ask for the real one: root's.
+    by_effective = os.access in os.supports_effective_ids
+    return os.path.isfile(whole) and os.access(whole, os.X_OK, effective_ids=by_effective)  # noqa: PTH113

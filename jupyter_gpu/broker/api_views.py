@@ -1,0 +1,184 @@
+"""What a caller may see of the world: found or not found, page by page, with others' words left out.
+
+What you may not see answers 404, the same as what does not exist.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from ..core.lifecycle import Ended, Event, Evicted, Requeued, Started
+from ..core.status import device_view, device_views, may_see_names, quota_views, status, view
+from ..errors import LeaseLost, NotFound
+from ..model import (
+    Caller,
+    Device,
+    DevicePage,
+    DeviceView,
+    EventPage,
+    EventView,
+    Kind,
+    QuotaPage,
+    Renewal,
+    Scope,
+    State,
+    Status,
+    Workload,
+    WorkloadPage,
+    WorkloadView,
+    World,
+)  # fmt: skip
+
+if TYPE_CHECKING:
+    from .loop import Loop
+    from .store import Record, Store
+
+#: SQLite's largest id.
+LARGEST_ID = 2**63 - 1
+#: How many rows one page may look through before it is handed out short, with the place to go on from.
+MOST_LOOKED_AT = 5_000
+_ROWS = 500
+
+
+def may_see(world: World, it: Workload, caller: Caller) -> bool:
+    """Whether a caller may know of a workload: their own, all where names are public, else what holds devices."""
+    if it.owner == caller.name or caller.is_operator:
+        return True
+    return Scope.READ in caller.scopes and (it.is_live or may_see_names(world, it, caller))
+
+
+async def find(loop: Loop, text: str, caller: Caller) -> Workload:
+    """A workload by what stands in the path, however long ago it ended."""
+    id_ = int(text) if text.isascii() and text.isdecimal() and len(text) < len(str(LARGEST_ID)) else 0
+    it = loop.world.workloads.get(id_)
+    if it is None and 0 < id_ <= loop.world.last_id:
+        it = await loop.read(lambda store: store.workload(id_))
+    if it is None or not may_see(loop.world, it, caller):
+        raise NotFound(f"there is no workload {text[:40]}", hint="`jupyter gpu queue --all` lists what you may see.")
+    return it
+
+
+def find_device(world: World, name: str) -> Device:
+    """A device by UUID or by index, as people type it."""
+    named = [d for d in world.devices.values() if name in (d.uuid, str(d.index))]
+    if len(named) != 1:
+        raise NotFound(f"there is no GPU {name[:80]!r}", hint="`jupyter gpu devices` lists them with their UUIDs.")
+    return named[0]
+
+
+def show(loop: Loop, it: Workload, caller: Caller) -> WorkloadView:
+    """One workload by itself."""
+    return view(loop.world, it, caller, loop.now(), alone=True)
+
+
+def show_device(loop: Loop, uuid: str, caller: Caller) -> DeviceView:
+    """One device with its newest reading."""
+    return device_view(loop.world, loop.world.devices[uuid], caller, loop.now())
+
+
+def whole_status(loop: Loop, caller: Caller) -> Status:
+    """The one document that every face shows."""
+    return status(
+        loop.world, caller, loop.now(), store_id=loop.store_id, simulated=loop.simulated, warnings=loop.warnings
+    )
+
+
+def quotas(loop: Loop, caller: Caller) -> QuotaPage:
+    """What is left."""
+    return QuotaPage(items=quota_views(loop.world, caller, loop.now()))
+
+
+def devices(loop: Loop, caller: Caller) -> DevicePage:
+    """All devices with their newest readings."""
+    return DevicePage(items=device_views(loop.world, caller, loop.now()))
+
+
+def renew(loop: Loop, it: Workload, holder_number: int) -> Renewal:
+    """The holder lives; LeaseLost also where the end is so long ago that only the store knows it."""
+    if it.id not in loop.world.workloads:
+        raise LeaseLost(f"{it.title} is over: {it.end}. {it.detail}".strip())
+    return loop.renew(it.id, holder_number)
+
+
+class Filter(msgspec.Struct, frozen=True, kw_only=True):
+    """Which workloads a page is to hold."""
+
+    state: State | None
+    kind: Kind | None
+    owner: str | None
+    queue: str | None
+    after: int
+    limit: int
+
+
+async def page(loop: Loop, wanted: Filter, caller: Caller) -> WorkloadPage:
+    """A page of workloads, newest first: the store has those that live as well as those that ended."""
+    world = loop.world
+
+    def fits(it: Workload) -> bool:
+        return wanted.queue in (None, it.queue) and may_see(world, it, caller)
+
+    def look(store: Store) -> tuple[list[Workload], int | None]:
+        found: list[Workload] = []
+        after, left = wanted.after, MOST_LOOKED_AT
+        while left > 0:
+            rows = store.workloads(owner=wanted.owner, state=wanted.state, kind=wanted.kind, after=after, limit=_ROWS)
+            for it in rows:
+                after = it.id
+                if fits(it):
+                    found.append(it)
+                if len(found) == wanted.limit:
+                    return found, after
+            if len(rows) < _ROWS:
+                return found, None
+            left -= len(rows)
+        return found, after
+
+    found, last = await loop.read(look)
+    now = loop.now()
+    return WorkloadPage(items=tuple(view(world, it, caller, now) for it in found), next=last)
+
+
+async def events(loop: Loop, it: Workload, caller: Caller, *, after: int, limit: int) -> EventPage:
+    """A page of the life of a workload."""
+    records = await loop.read(lambda store: store.events_of(it.id, after, limit + 1))
+    shown = records[:limit]
+    knows_all = it.owner == caller.name or caller.is_operator
+    return EventPage(
+        items=tuple(event_view(record, knows_all=knows_all) for record in shown),
+        next=shown[-1].number if len(records) > limit else None,
+    )
+
+
+def event_view(record: Record, *, knows_all: bool) -> EventView:
+    """One event for people; of others' lives only what happened, not the words about it."""
+    event = record.event
+    return EventView(
+        number=record.number,
+        at=event.at,
+        event=str(event.__struct_config__.tag),
+        note=_note(event),
+        detail=_detail(event) if knows_all else "",
+        by=getattr(event, "by", "") if knows_all else "",
+    )
+
+
+def _note(event: Event) -> str:
+    match event:
+        case Started():
+            return str(event.attempt)
+        case Evicted():
+            return str(event.reason)
+        case Ended():
+            return str(event.end)
+        case _:
+            return ""
+
+
+def _detail(event: Event) -> str:
+    if isinstance(event, Requeued):
+        return f"{event.cause}: {event.detail}" if event.detail else event.cause
+    outcome = getattr(event, "outcome", None)
+    return str(getattr(event, "detail", "") or getattr(outcome, "detail", ""))
