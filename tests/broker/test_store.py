@@ -135,8 +135,10 @@ def test_use_that_no_window_reaches_is_forgotten_in_the_file_too(play):
     """The table holds the buckets of the world and no others, so it does not grow for ever."""
     play.submit(Kind.RESERVATION)
     play.do(Release(workload=1, by="ada"))
-    play.now += 40 * 86_400
     play.do(VERBS["probe"](play, 0, 1))
+    play.commit()
+    first = raw(play.store, "SELECT bucket FROM usage")
+    play.now += 40 * 86_400
     play.submit(Kind.RESERVATION)
     play.commit()
 
@@ -144,7 +146,8 @@ def test_use_that_no_window_reaches_is_forgotten_in_the_file_too(play):
 
     there = {(*key, bucket): used for key, buckets in play.world.usage.items() for bucket, used in buckets.items()}
     assert {tuple(row[:5]): row[5] for row in rows} == there
-    assert len(rows) == 1
+    assert len(first) == len(rows) == 1
+    assert rows[0][4] > first[0][0]
 
 
 def test_only_the_newest_ended_workloads_come_back_and_all_stay_in_the_file(play, monkeypatch):
