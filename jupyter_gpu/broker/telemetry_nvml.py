@@ -203,11 +203,12 @@ class NvmlSource:
     def _device(self, handle: Any, index: int) -> Device:
         uuid = _text(self._call("nvmlDeviceGetUUID", handle))
         self._handles[uuid] = handle
+        # Asked of known ones too: a lost card may still have a handle and a UUID, and must not seem to be back.
+        _, total = self._memory(handle)
         for device in (it for devices in self._known.values() for it in devices):
             if device.uuid == uuid and device.index == index and device.memory_bytes is not None:
                 return device
         name = _text(self._field("nvmlDeviceGetName", handle, default=""))
-        _, total = self._memory(handle)
         return Device(
             uuid=uuid,
             index=index,

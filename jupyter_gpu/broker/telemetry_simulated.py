@@ -5,7 +5,7 @@ supervisor, wrapper or training. Only processes that we may look into count, so 
 
 One scan of /proc serves all devices and everybody who waits. Nothing is remembered from scan to scan about who is
 on no device: an environment changes at exec, so a "no" of a moment ago proves nothing. The scan is made cheap
-instead, at 6 to 9 microseconds a process: 0.6 ms for 100 processes and 3.6 ms for 500.
+instead, at some 8 microseconds a process: under 1 ms for 100 processes and 4 ms for 500.
 """
 
 from __future__ import annotations
@@ -185,7 +185,7 @@ class _Processes:
         self._proc_fd = os.open("/proc", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         self._buffer = bytearray(_BUFFER_BYTES)
         self._address = ctypes.addressof(ctypes.c_char.from_buffer(self._buffer))
-        self._empty: set[int] = set()
+        self._without: set[int] = set()
 
     def __del__(self) -> None:
         os.close(self._proc_fd)
@@ -193,18 +193,18 @@ class _Processes:
     def scan(self, marker: bytes) -> tuple[list[tuple[int, bytes]], bool]:
         """The environments that hold `marker`, and whether every process that was listed was still there to be read.
 
-        An environment reads as empty for kernel threads, for what has ended and waits to be reaped, and in the middle
-        of an exec; the last holds no device memory on a real card either. An empty one that was not so before
-        is a process that ended since it was listed.
+        There is none for kernel threads, for what has ended and waits to be reaped, and in the middle of an exec;
+        the last holds no device memory on a real card either. A process that had none in the scan before is no news;
+        any other ended since it was listed.
         """
         found: list[tuple[int, bytes]] = []
-        empty: set[int] = set()
+        without: set[int] = set()
         buffer, address, proc_fd = self._buffer, self._address, self._proc_fd
-        settled = True
         for pid in self._pids():
             fd = _openat(proc_fd, b"%d/environ" % pid, _OPEN_FLAGS)
             if fd < 0:
-                settled = settled and ctypes.get_errno() not in (errno.ENOENT, errno.ESRCH)
+                if ctypes.get_errno() in (errno.ENOENT, errno.ESRCH):
+                    without.add(pid)
                 continue
             size = _read(fd, address, _BUFFER_BYTES)
             if size == _BUFFER_BYTES:
@@ -212,12 +212,12 @@ class _Processes:
                 if marker in environ:
                     found.append((pid, environ))
             elif size <= 0:
-                empty.add(pid)
+                without.add(pid)
             elif buffer.find(marker, 0, size) >= 0:
                 found.append((pid, bytes(memoryview(buffer)[:size])))
             _close(fd)
-        settled = settled and empty <= self._empty
-        self._empty = empty
+        settled = without <= self._without
+        self._without = without
         return found, settled
 
     def slurp(self, path: str) -> bytes:

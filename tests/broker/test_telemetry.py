@@ -107,7 +107,7 @@ def with_telemetry(**options):
 
 async def asked(telemetry, count=1):
     """Let tasks run up to where their question is in the sampler's queue."""
-    while telemetry._asks.qsize() < count:  # noqa: ASYNC110 - each turn of the loop lets them run on
+    while telemetry._asks.qsize() < count:
         await asyncio.sleep(0)
 
 
@@ -205,6 +205,17 @@ async def test_a_probe_keeps_the_deadline(telemetry, source, samples):
 
     assert "has not answered" in reading.fault
     assert (reading.uuid, reading.memory_used_bytes) == (A, None)
+
+
+@with_telemetry()
+async def test_a_sampler_that_has_nothing_to_do_does_not_hang(telemetry, source, samples):
+    """Only the time inside a call counts, however long it is until the next one."""
+    await telemetry.probe([A])
+
+    telemetry._deadline_seconds = 0.0
+
+    assert telemetry.stalled_since is None
+    assert telemetry.fault is None
 
 
 @with_telemetry()

@@ -315,6 +315,16 @@ def test_unknown_error_for_the_handle_is_a_lost_card():
     assert condition_of(read(source, cards[0])) is Condition.LOST
 
 
+def test_a_lost_card_that_still_has_a_handle_does_not_seem_to_be_back():
+    """What the inventory lists is there: a card that answers nothing but its UUID is not."""
+    card = Card(0)
+    source, _, _ = opened(card)
+    card.errors = {"MemoryInfo_v2": LOST}
+
+    assert source.devices() == ()
+    assert condition_of(read(source, card)) is Condition.LOST
+
+
 def test_a_device_that_nobody_knows_is_lost():
     """A lease may name a card that was taken out while the broker was down."""
     source, _, _ = opened(Card(0))

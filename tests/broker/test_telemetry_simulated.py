@@ -241,6 +241,24 @@ def test_a_process_that_vanishes_between_list_and_look_makes_it_look_again(sourc
     assert len(scans) >= 2
 
 
+def test_a_zombie_that_stays_costs_no_second_scan(source, run, monkeypatch):
+    """Who has been without an environment before has not vanished just now."""
+    process = run("print(flush=True)")
+    os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)  # ended, and not reaped before the test ends
+    scans = []
+    real = source._processes._pids
+    monkeypatch.setattr(source._processes, "_pids", lambda: scans.append(1) or real())
+    source.read(source.uuids)
+
+    took = []
+    for _ in range(20):  # others on this machine may come and go meanwhile, but not at each of these
+        scans.clear()
+        source.read(source.uuids)
+        took.append(len(scans))
+
+    assert min(took) == 1
+
+
 def test_it_works_without_getdents64(source, run, monkeypatch):
     """Older C libraries lack it; the list is then made by os.listdir."""
     monkeypatch.setattr("jupyter_gpu.broker.telemetry_simulated._getdents", None)
