@@ -11,9 +11,8 @@ from collections.abc import Callable
 
 import msgspec
 
-from ..errors import Conflict, InvalidAsk, LimitExceeded, NotAllowed, NotFound
+from ..errors import Conflict, InvalidAsk, LimitExceeded, NotFound
 from ..model import (
-    Ask,
     Cancel,
     Command,
     Cordon,
@@ -28,8 +27,6 @@ from ..model import (
     Move,
     Outcome,
     Pause,
-    Policy,
-    QueuePolicy,
     Release,
     Reprioritise,
     SeeCondition,
@@ -42,11 +39,11 @@ from ..model import (
     Submit,
     Tick,
     Uncordon,
-    WaitingReason,
     Workload,
     World,
 )  # fmt: skip
 from . import observed
+from .admission import LONGEST_SECONDS, submit
 from .lifecycle import (
     Amended,
     DeviceMarked,
@@ -60,9 +57,8 @@ from .lifecycle import (
     Submitted,
     evolve,
 )  # fmt: skip
-from .placement import could_ever_serve
-from .planner import may_extend, plan, rank_ms
-from .quota import use_permille
+from .planner import may_extend, plan
+from .verdict import verdict
 from .victims import grace_seconds
 
 
@@ -80,7 +76,8 @@ def decide(world: World, command: Command, now: float) -> list[Event]:
     events = own if type(command) in _CHANGES_NO_PLACE else own + plan(overlay, now)
     touched = {event.workload for event in events if isinstance(event, OfWorkload)}
     touched.update(event.it.id for event in events if isinstance(event, Submitted))
-    broken = overlay.check(touched)
+    # What was broken before is not this command's doing: to refuse it for that would keep the fault for ever.
+    broken = [problem for problem in overlay.check(touched) if problem not in world.check(touched)]
     if broken:
         raise Conflict(
             f"refused, since it would break what must always hold: {'; '.join(broken)}",
@@ -93,9 +90,7 @@ def find(world: World, workload_id: int) -> Workload:
     """Look a workload up, or say that it is not there."""
     it = world.workloads.get(workload_id)
     if it is None:
-        raise NotFound(
-            f"there is no workload {workload_id}", hint="`jupyter gpu queue --all` lists what you may see."
-        )
+        raise NotFound(f"there is no workload {workload_id}", hint="`jupyter gpu queue --all` lists what you may see.")
     return it
 
 
@@ -110,136 +105,6 @@ def _find_device(world: World, name: str) -> Device:
     return device
 
 
-def _submit(world: World, command: Submit, now: float) -> list[Event]:
-    if command.idempotency_key is not None and (command.owner, command.idempotency_key) in world.keys:
-        return []
-    queue = _queue_for(world.policy, command)
-    _admit(queue, command)
-    ask = _limited(world, command, queue)
-    if sum(1 for it in world.queued() if it.owner == command.owner) >= world.policy.most_queued:
-        raise LimitExceeded(
-            f"{command.owner} has {world.policy.most_queued} workloads waiting already, which is the most",
-            hint="Wait until some have ended, or cancel some.",
-        )
-    it = Workload(
-        id=world.last_id + 1,
-        kind=command.kind,
-        owner=command.owner,
-        team=_team_for(world.policy, command),
-        queue=queue.name,
-        name=command.name,
-        ask=ask,
-        submitted_at=now,
-        priority=queue.priority,
-        paused=command.paused,
-        not_before=command.not_before,
-        waiting=WaitingReason.DEVICES,
-        spec=command.spec,
-        account=command.account or command.owner,
-        holder=command.holder,
-        idempotency_key=command.idempotency_key,
-    )
-    ranked = msgspec.structs.replace(it, rank_ms=rank_ms(it, world, use_permille(world, it.owner, now)))
-    return [Submitted(at=now, it=ranked)]
-
-
-def _queue_for(policy: Policy, command: Submit) -> QueuePolicy:
-    if command.queue is None:
-        return next(queue for queue in policy.queues if command.kind in queue.kinds)
-    queue = policy.queue(command.queue)
-    if queue is None:
-        raise InvalidAsk(
-            f"there is no queue {command.queue!r}",
-            hint="Use one of: " + ", ".join(q.name for q in policy.queues) + ".",
-        )
-    return queue
-
-
-def _admit(queue: QueuePolicy, command: Submit) -> None:
-    if command.kind not in queue.kinds:
-        raise InvalidAsk(
-            f"the queue {queue.name} takes no {command.kind}s", hint="Leave the queue out for the usual one."
-        )
-    if (queue.users or queue.teams) and command.owner not in queue.users and command.team not in queue.teams:
-        raise NotAllowed(
-            f"{command.owner} may not enter the queue {queue.name}",
-            hint="Ask an admin, or use another queue.",
-        )
-    if command.kind is Kind.JOB and (command.spec is None or not command.spec.argv):
-        raise InvalidAsk(
-            "the job has nothing to run", hint="Give a command: `jupyter gpu submit -- python train.py`."
-        )
-
-
-def _team_for(policy: Policy, command: Submit) -> str:
-    """Fixed at submission: the team asked for, if the owner is in it, else their first."""
-    if command.team is None or command.team == policy.team_of(command.owner):
-        return policy.team_of(command.owner)
-    if command.owner not in policy.teams.get(command.team, ()):
-        raise NotAllowed(
-            f"{command.owner} is not in the team {command.team!r}",
-            hint="Leave the team out for your usual one.",
-        )
-    return command.team
-
-
-def _limited(world: World, command: Submit, queue: QueuePolicy) -> Ask:
-    """The ask with its defaults filled in, or the limit that it goes beyond."""
-    ask = command.ask
-    if ask.devices < 0:
-        raise InvalidAsk(
-            f"{ask.devices} devices cannot be asked for", hint="Ask for 1 or more, or 0 to see no GPU."
-        )
-    if ask.devices == 0 and command.kind is Kind.RESERVATION:
-        raise InvalidAsk("a reservation of 0 devices reserves nothing", hint="Ask for 1 or more.")
-    for word, value in (
-        ("duration", ask.duration_seconds),
-        ("memory", ask.memory_bytes),
-        ("memory", ask.min_free_bytes),
-    ):
-        if value is not None and value <= 0:
-            raise InvalidAsk(
-                f"a {word} of {value} cannot be meant", hint="Give something above zero, like 2h or 20GiB."
-            )
-    if command.kind is Kind.RESERVATION and ask.duration_seconds is None:
-        ask = msgspec.structs.replace(ask, duration_seconds=world.policy.reservation_seconds)
-    if queue.longest_seconds is not None and (ask.duration_seconds or 0) > queue.longest_seconds:
-        raise LimitExceeded(
-            f"{ask.duration_seconds} s is longer than the {queue.longest_seconds} s that the queue {queue.name} allows",
-            hint="Ask for less, or send the work to a queue for long jobs.",
-        )
-    most = world.policy.most_devices
-    if most is not None and ask.devices > most:
-        raise LimitExceeded(f"one ask may contain {most} devices, not {ask.devices}", hint="Ask for fewer.")
-    _refuse_the_impossible(world, ask)
-    return ask
-
-
-def _refuse_the_impossible(world: World, ask: Ask) -> None:
-    """What no device of this broker could ever serve must not wait for ever."""
-    if ask.devices == 0:
-        return
-    if not world.devices:
-        raise LimitExceeded(
-            "this broker has no GPU",
-            hint="`jupyter gpu doctor` says why. `make demo` shows everything on simulated ones.",
-        )
-    classes = sorted({device.device_class for device in world.devices.values()})
-    if ask.device_class is not None and ask.device_class not in classes:
-        raise InvalidAsk(
-            f"there is no device class {ask.device_class!r} here",
-            hint="Use one of: " + ", ".join(classes) + ".",
-        )
-    there = could_ever_serve(world, ask)
-    if there < ask.devices:
-        what = f" of class {ask.device_class}" if ask.device_class else ""
-        what += " with that much memory" if ask.memory_bytes or ask.min_free_bytes else ""
-        raise LimitExceeded(
-            f"{ask.devices} devices{what} cannot be had: there {'is' if there == 1 else 'are'} {there}",
-            hint="`jupyter gpu devices` shows what there is.",
-        )
-
-
 def _cancel(world: World, command: Cancel, now: float) -> list[Event]:
     it = find(world, command.workload)
     if it.state is State.ENDED:
@@ -250,6 +115,8 @@ def _cancel(world: World, command: Cancel, now: float) -> list[Event]:
         return _release(world, Release(workload=it.id, by=command.by), now)
     if not EvictionReason.CANCELLED.is_stronger_than(it.eviction):
         return []
+    if it.outcome is not None and it.eviction is None and isinstance(verdict(world, it, now), Ended):
+        return []  # it had ended by itself, and only its devices are not clear yet: that outcome stands
     grace = grace_seconds(world.policy.queue(it.queue), it, world.policy.reservation_grace_seconds)
     detail = f"cancelled by {command.by}"
     return [
@@ -267,31 +134,21 @@ def _cancel(world: World, command: Cancel, now: float) -> list[Event]:
 def _release(world: World, command: Release, now: float) -> list[Event]:
     it = find(world, command.workload)
     if it.kind is Kind.JOB:
-        raise Conflict(
-            f"{it.title} is a job: it is cancelled, not released", hint=f"`jupyter gpu cancel {it.id}`"
-        )
-    if it.state is State.QUEUED:
-        return [Ended(at=now, workload=it.id, end=EndReason.CANCELLED, detail=f"given up by {command.by}")]
+        raise Conflict(f"{it.title} is a job: it is cancelled, not released", hint=f"`jupyter gpu cancel {it.id}`")
     if it.state is State.ENDED or it.outcome is not None:
         return []
-    if (
-        command.holder_number is not None
-        and it.holder is not None
-        and command.holder_number != it.holder.number
-    ):
+    if command.holder_number is not None and it.holder is not None and command.holder_number != it.holder.number:
         return []  # a late word of an earlier holder
-    outcome = Outcome(
-        end=EndReason.RELEASED, detail=command.detail or f"given back by {command.by}", ended_at=now
-    )
+    if it.state is State.QUEUED:
+        return [Ended(at=now, workload=it.id, end=EndReason.CANCELLED, detail=f"given up by {command.by}")]
+    outcome = Outcome(end=EndReason.RELEASED, detail=command.detail or f"given back by {command.by}", ended_at=now)
     return [Released(at=now, workload=it.id, outcome=outcome, by=command.by)]
 
 
 def _extend(world: World, command: Extend, now: float) -> list[Event]:
     it = find(world, command.workload)
-    if command.seconds <= 0:
-        raise InvalidAsk(
-            f"an extension of {command.seconds} s cannot be meant", hint="Give a length like 30m."
-        )
+    if not 0 < command.seconds <= LONGEST_SECONDS:
+        raise InvalidAsk(f"an extension of {command.seconds} s cannot be meant", hint="Give a length like 30m.")
     if it.state is not State.ACTIVE or it.lease is None:
         raise Conflict(f"{it.title} is {it.state} and holds nothing to extend")
     if it.lease.ends_at is None:
@@ -308,9 +165,7 @@ def _extend(world: World, command: Extend, now: float) -> list[Event]:
 def _amend_queued(world: World, workload_id: int, verb: str) -> Workload:
     it = find(world, workload_id)
     if it.state is not State.QUEUED:
-        raise Conflict(
-            f"{it.title} is {it.state}; only what is queued can be {verb}", hint="Cancel it instead."
-        )
+        raise Conflict(f"{it.title} is {it.state}; only what is queued can be {verb}", hint="Cancel it instead.")
     return it
 
 
@@ -326,11 +181,15 @@ def _let_go(world: World, command: LetGo, now: float) -> list[Event]:
 
 def _reprioritise(world: World, command: Reprioritise, now: float) -> list[Event]:
     it = _amend_queued(world, command.workload, "moved in the line")
+    if command.priority == it.priority:
+        return []
     return [Amended(at=now, workload=it.id, by=command.by, priority=command.priority)]
 
 
 def _move(world: World, command: Move, now: float) -> list[Event]:
     it = find(world, command.workload)
+    if it.kind is Kind.JOB:
+        raise Conflict(f"{it.title} is a job: its lease belongs to its attempts")
     if it.state is not State.ACTIVE:
         raise Conflict(f"{it.title} is {it.state}: there is no lease to move")
     number = 1 if it.holder is None else it.holder.number + 1
@@ -373,7 +232,7 @@ def _load_policy(world: World, command: LoadPolicy, now: float) -> list[Event]:
 
 
 _RULES: dict[type[Command], Callable[..., list[Event]]] = {
-    Submit: _submit,
+    Submit: submit,
     Cancel: _cancel,
     Release: _release,
     Extend: _extend,

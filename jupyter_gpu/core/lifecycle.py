@@ -7,13 +7,14 @@ gives the same world for ever. `docs/states.svg` is drawn from TABLE.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from typing import Union
+from collections.abc import Callable, Iterable, Iterator
 
 import msgspec
 
 from ..errors import Conflict
 from ..model import (
+    BUCKET_SECONDS,
+    USAGE_SECONDS,
     Condition,
     Device,
     EndReason,
@@ -147,10 +148,10 @@ class PolicyLoaded(Event, frozen=True, kw_only=True, tag="policy-loaded", omit_d
     digest: str
 
 
-AnyEvent = Union[
-    Submitted, Granted, Started, Amended, Moved, Released, Evicted, Overdue, Requeued, Ended,
-    Explained, DeviceAppeared, DeviceMarked, PolicyLoaded,
-]  # fmt: skip
+AnyEvent = (
+    Submitted | Granted | Started | Amended | Moved | Released | Evicted | Overdue | Requeued | Ended
+    | Explained | DeviceAppeared | DeviceMarked | PolicyLoaded
+)  # fmt: skip
 
 _NEW = None
 _Q, _A, _Y, _E = State.QUEUED, State.ACTIVE, State.YIELDING, State.ENDED
@@ -189,18 +190,19 @@ def evolve(world: World, event: Event) -> None:
     if isinstance(event, OfWorkload):
         before = world.workloads.get(event.workload)
         if before is None:
-            message = f"there is no workload {event.workload}"
-            raise Conflict(message)
+            raise Conflict(f"there is no workload {event.workload}")
         state = next_state(before.state, type(event))
         after = msgspec.structs.replace(_CHANGES[type(event)](before, event), state=state)
         _charge(world, before, after, event.at)
         world.put_workload(after)
     elif isinstance(event, Submitted):
-        next_state(_NEW, Submitted)
+        known = world.workloads.get(event.it.id)
+        next_state(_NEW if known is None else known.state, Submitted)
         world.put_workload(event.it)
     elif isinstance(event, Explained):
         for id_, reason in event.reasons.items():
-            world.put_workload(msgspec.structs.replace(world.workloads[id_], waiting=reason))
+            if world.workloads[id_].state is State.QUEUED:
+                world.put_workload(_replace(world.workloads[id_], waiting=reason))
     elif isinstance(event, DeviceAppeared):
         world.put_device(event.device)
     elif isinstance(event, DeviceMarked):
@@ -253,6 +255,8 @@ def _released(it: Workload, event: Released) -> Workload:
 
 def _evicted(it: Workload, event: Evicted) -> Workload:
     yield_by = event.yield_by if it.yield_by is None else min(it.yield_by, event.yield_by)
+    if it.state is State.QUEUED:
+        it = _replace(it, outcome=None, released_at=None)  # of an attempt before
     return _replace(
         it, eviction=event.reason, evicted_at=it.evicted_at or event.at, evicted_for=event.evicted_for, waiting=None,
         yield_by=yield_by, detail=event.detail,
@@ -266,23 +270,25 @@ def _overdue(it: Workload, event: Overdue) -> Workload:  # noqa: ARG001 - one sh
 def _cleared(it: Workload) -> Workload:
     """Without its lease and what belonged to it; the outcome stays, it says how the last attempt went."""
     return _replace(
-        it, lease=None, previous_devices=it.lease.devices if it.lease is not None else (), holder=None, active_at=None, started_at=None, eviction=None, evicted_at=None, evicted_for=None,
-        yield_by=None, overdue=False,
+        it, lease=None, previous_devices=it.lease.devices if it.lease is not None else (), holder=None, active_at=None,
+        started_at=None, eviction=None, evicted_at=None, evicted_for=None, yield_by=None, overdue=False,
     )  # fmt: skip
 
 
-#: The cause of a requeue -> the count it adds to.
+#: The cause of a requeue -> the count it adds to. Preemptions are free.
 _COUNTED = {
     "failed": "failures",
     "timed-out": "timeouts",
     "launch-failed": "launch_failures",
     "lost": "losses",
+    "device-lost": "losses",
 }
 
 
 def _requeued(it: Workload, event: Requeued) -> Workload:
-    progressed = it.outcome is not None and it.outcome.progressed
-    changes: dict[str, object] = {"stalls": 0 if progressed else it.stalls + 1}
+    changes: dict[str, object] = {}
+    if event.cause != "launch-failed":
+        changes["launch_failures"] = 0  # it ran, so the next failure to start is a first one
     if event.cause in _COUNTED:
         changes[_COUNTED[event.cause]] = getattr(it, _COUNTED[event.cause]) + 1
     if event.cause == "failed":
@@ -290,17 +296,23 @@ def _requeued(it: Workload, event: Requeued) -> Workload:
     if event.cause == "preempted":
         recent = tuple(at for at in it.preempted_at if at > event.at - DAY_SECONDS)
         changes["preempted_at"] = (*recent, event.at)
+    if event.cause == "device-lost":
+        changes["previous_devices"] = ()  # it goes elsewhere
+    if it.outcome is not None and it.outcome.progressed:
+        changes["stalls"] = 0
+    elif event.cause == "asked":
+        changes["stalls"] = it.stalls + 1
     return _replace(
-        _cleared(it), waiting=WaitingReason.DEVICES, back_off_until=event.back_off_until,
-        paused=it.paused or event.paused, detail=event.detail, **changes,
+        _replace(_cleared(it), **changes), waiting=WaitingReason.DEVICES, back_off_until=event.back_off_until,
+        paused=it.paused or event.paused, detail=event.detail,
     )  # fmt: skip
 
 
 def _ended(it: Workload, event: Ended) -> Workload:
-    gone = _replace(
-        it, lease=None, active_at=None, yield_by=None, waiting=None, end=event.end, ended_at=event.at, paused=False,
+    return _replace(
+        it, lease=None, previous_devices=it.previous_devices if it.lease is None else it.lease.devices, active_at=None,
+        yield_by=None, waiting=None, paused=False, end=event.end, ended_at=event.at, detail=event.detail or it.detail,
     )  # fmt: skip
-    return _replace(gone, detail=event.detail or it.detail)
 
 
 _CHANGES: dict[type[Event], Callable[..., Workload]] = {
@@ -321,7 +333,7 @@ def _mark(world: World, event: DeviceMarked) -> None:
             condition=event.condition,
             condition_since=since,
             condition_detail=event.detail if event.condition is not None else "",
-        ),  # fmt: skip
+        ),
     )
 
 
@@ -333,7 +345,7 @@ def paid_ms(it: Workload) -> int:
     """
     if it.lease is None or it.kind is Kind.JOB or it.lease.ends_at is None:
         return 0
-    return round((it.lease.ends_at - it.lease.granted_at) * 1000)
+    return _ms(it.lease.ends_at - it.lease.granted_at)
 
 
 def _charge(world: World, before: Workload, after: Workload, at: float) -> None:
@@ -341,11 +353,26 @@ def _charge(world: World, before: Workload, after: Workload, at: float) -> None:
     lease = before.lease or after.lease
     if lease is None:
         return
-    due = paid_ms(after)
-    if after.lease is None:
-        due = max(0, round(((before.released_at or at) - lease.granted_at) * 1000))
-    device_ms = due - paid_ms(before)
-    for uuid in lease.devices if device_ms else ():
-        world.charge(
-            after, device_class=world.devices[uuid].device_class, at=lease.granted_at, device_ms=device_ms
-        )
+    used_until = at if before.released_at is None else before.released_at
+    if before.kind is Kind.JOB or lease.ends_at is None:
+        hours = [] if after.lease is not None else list(_hours(lease.granted_at, used_until))
+    else:
+        due = paid_ms(after) if after.lease is not None else _ms(used_until - lease.granted_at)
+        hours = [(lease.granted_at, due - paid_ms(before))]
+    for hour_at, device_ms in hours:
+        for uuid in lease.devices if device_ms else ():
+            device_class = world.devices[uuid].device_class
+            world.charge(after, device_class=device_class, at=hour_at, device_ms=device_ms)
+
+
+def _hours(begin: float, end: float) -> Iterator[tuple[float, int]]:
+    """A time of running cut at the full hours, so that a window counts of a long job only what lies within it."""
+    begin = max(begin, end - USAGE_SECONDS)
+    while begin < end:
+        until = min(end, (begin // BUCKET_SECONDS + 1) * BUCKET_SECONDS)
+        yield begin, _ms(until) - _ms(begin)
+        begin = until
+
+
+def _ms(seconds: float) -> int:
+    return max(0, round(seconds * 1000))

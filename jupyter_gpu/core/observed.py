@@ -50,7 +50,7 @@ def marked(
     now: float,
     *,
     cordoned: bool | msgspec.UnsetType = _SAME,
-    condition: Condition | None | msgspec.UnsetType = _SAME,
+    condition: Condition | msgspec.UnsetType | None = _SAME,
     detail: str = "",
     by: str = "",
 ) -> DeviceMarked:
@@ -67,23 +67,25 @@ def marked(
 
 def evict_from(world: World, uuid: str, reason: EvictionReason, now: float, *, by: str = "") -> list[Event]:
     """Evict every holder of a device that no stronger reason evicts already."""
-    events: list[Event] = []
-    for it in world.holders_of(uuid):
-        if it.outcome is None and reason.is_stronger_than(it.eviction):
-            events.append(evicted(world, it, reason, now, by=by))
-    return events
+    return [
+        evicted(world, it, reason, now, by=by)
+        for it in world.holders_of(uuid)
+        if it.outcome is None and reason.is_stronger_than(it.eviction)
+    ]
 
 
 def evicted(
     world: World, it: Workload, reason: EvictionReason, now: float, *, by: str = "", detail: str = ""
 ) -> Evicted:
-    """An eviction with the grace that the workload is entitled to; a lost device leaves nothing to save on."""
+    """An eviction with the grace that the workload is entitled to; a job has nothing left to save on a lost device."""
     grace = grace_seconds(world.policy.queue(it.queue), it, world.policy.reservation_grace_seconds)
+    if reason is EvictionReason.DEVICE_LOST and it.kind is Kind.JOB:
+        grace = 0
     return Evicted(at=now, workload=it.id, reason=reason, yield_by=now + grace, by=by, detail=detail)
 
 
 def see_devices(world: World, command: SeeDevices, now: float) -> list[Event]:
-    """New devices appear, changed ones are read anew with their marks kept, missing ones are lost with what ran there."""
+    """New devices appear, changed ones keep their marks, missing ones are lost with what ran there."""
     events: list[Event] = []
     seen = {device.uuid for device in command.devices}
     for device in command.devices:
@@ -103,9 +105,7 @@ def see_devices(world: World, command: SeeDevices, now: float) -> list[Event]:
             events.append(DeviceAppeared(at=now, device=kept))
     for device in world.devices.values():
         if device.pool == command.pool and device.uuid not in seen and device.condition is not Condition.LOST:
-            events.append(
-                marked(device, now, condition=Condition.LOST, detail="it is not in the inventory any more")
-            )
+            events.append(marked(device, now, condition=Condition.LOST, detail="it is not in the inventory any more"))
             events += evict_from(world, device.uuid, EvictionReason.DEVICE_LOST, now)
     return events
 
@@ -128,20 +128,17 @@ def see_condition(world: World, command: SeeCondition, now: float) -> list[Event
 def see_started(world: World, command: SeeStarted, now: float) -> list[Event]:
     """The number of an attempt rises here, not at the grant."""
     it = world.workloads.get(command.workload)
-    if (
-        it is None
-        or it.state is not State.ACTIVE
-        or it.started_at is not None
-        or command.attempt != it.attempt + 1
-    ):
+    if it is None or it.kind is not Kind.JOB or it.state is not State.ACTIVE:
         return []
+    if it.started_at is not None or command.attempt != it.attempt + 1:
+        return []  # a late word, or one said twice
     return [Started(at=now, workload=it.id, attempt=command.attempt, holder=command.holder)]
 
 
 def see_exited(world: World, command: SeeExited, now: float) -> list[Event]:
     """The outcome is fixed; what was seen clear in the same breath closes in the same step."""
     it = world.workloads.get(command.workload)
-    if it is None or not it.is_live or it.outcome is not None:
+    if it is None or it.kind is not Kind.JOB or not it.is_live or it.outcome is not None:
         return []
     is_first_sight = it.started_at is None
     if command.attempt != it.attempt + is_first_sight:
@@ -163,20 +160,13 @@ def see_exited(world: World, command: SeeExited, now: float) -> list[Event]:
 def see_holder_gone(world: World, command: SeeHolderGone, now: float) -> list[Event]:
     """A reservation whose holder is provably gone is given back."""
     it = world.workloads.get(command.workload)
-    if (
-        it is None
-        or it.kind is not Kind.RESERVATION
-        or it.holder is None
-        or it.holder.number != command.holder_number
-    ):
+    if it is None or it.kind is not Kind.RESERVATION or it.holder is None or it.holder.number != command.holder_number:
         return []
     if it.state is State.QUEUED:
         return [Ended(at=now, workload=it.id, end=EndReason.ABANDONED, detail=command.detail)]
     if not it.is_live or it.outcome is not None:
         return []
-    outcome = Outcome(
-        end=EndReason.RELEASED, detail=command.detail or f"{it.holder.name} is gone", ended_at=now
-    )
+    outcome = Outcome(end=EndReason.RELEASED, detail=command.detail or f"{it.holder.name} is gone", ended_at=now)
     return [Released(at=now, workload=it.id, outcome=outcome)]
 
 
@@ -185,11 +175,15 @@ def see_probe(world: World, command: SeeProbe, now: float) -> list[Event]:
     it = world.workloads.get(command.workload)
     if it is None or it.state is not State.YIELDING or it.outcome is None:
         return []
-    unclear = [world.devices[uuid] for uuid in command.unclear if world.devices[uuid].condition is None]
-    if unclear and command.unclear_seconds < world.policy.clear_seconds:
+    mine = it.lease.devices if it.lease is not None else ()
+    unclear = [world.devices[uuid] for uuid in mine if uuid in command.unclear]
+    may_still_clear = any(device.condition is not Condition.LOST for device in unclear)
+    if may_still_clear and command.unclear_seconds < world.policy.clear_seconds:
         return []
     events: list[Event] = [
-        marked(device, now, condition=Condition.NOT_CLEAR, detail=command.detail) for device in unclear
+        marked(device, now, condition=Condition.NOT_CLEAR, detail=command.detail)
+        for device in unclear
+        if device.condition is None
     ]
     events.append(verdict(world, it, now))
     return events
@@ -200,10 +194,10 @@ def tick(world: World, command: Tick, now: float) -> list[Event]:  # noqa: ARG00
     events: list[Event] = []
     for it in world.holders():
         events += _of_live(world, it, now)
+    limits = {queue.name: queue.wait_limit_seconds for queue in world.policy.queues}
     for it in world.queued():
-        queue = world.policy.queue(it.queue)
-        limit = None if queue is None else queue.wait_limit_seconds
-        if limit is not None and not it.lifted and not it.paused and now > it.submitted_at + limit:
+        limit = None if it.lifted or it.paused else limits.get(it.queue)
+        if limit is not None and now > max(it.submitted_at, it.not_before or 0.0) + limit:
             events.append(Amended(at=now, workload=it.id, lifted=True, by="wait limit"))
     return events
 

@@ -1,18 +1,19 @@
-"""Which devices for one ask. Knows devices and readings; knows nothing of users, quotas or priorities.
+"""Which devices for one ask. Knows devices, leases and readings; knows nothing of users, quotas or priorities.
 
 Whole devices by best fit over link groups (the group with the fewest spare devices that serves), the devices of the
-previous attempt first when they are free; a memory ask goes to the shareable device it fills best. A device that is
-cordoned or has a condition serves nobody. Free memory is what NVML says as well as what leases say, so memory that
-somebody took outside the queue counts.
+previous attempt first when they are free; a memory ask goes to the shareable devices it fills best. All devices of an
+ask are on one node. A device that is cordoned or has a condition serves nobody. Free memory is what NVML says as well
+as what leases say, so memory that somebody took outside the queue counts.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections import Counter
+from collections.abc import Collection, Iterable
 
-from ..model import Ask, Device, World
+from ..model import Ask, Device, Workload, World
 
-Bar = Callable[[str], bool]
+Group = tuple[str, str, str]
 
 
 def suits(device: Device, ask: Ask) -> bool:
@@ -21,7 +22,7 @@ def suits(device: Device, ask: Ask) -> bool:
         return False
     if ask.device_class is not None and device.device_class != ask.device_class:
         return False
-    if ask.memory_bytes is not None and not device.shareable:
+    if ask.memory_bytes is not None and (not device.shareable or device.memory_bytes is None):
         return False
     wanted = max(ask.memory_bytes or 0, ask.min_free_bytes or 0)
     return device.memory_bytes is None or device.memory_bytes >= wanted
@@ -32,15 +33,16 @@ def is_well(device: Device) -> bool:
     return not device.cordoned and device.condition is None
 
 
-def could_ever_serve(world: World, ask: Ask) -> int:
-    """How many known devices are of the kind asked for, leased, cordoned or not."""
-    return sum(1 for device in world.devices.values() if suits(device, ask))
+def most_at_once(world: World, ask: Ask) -> int:
+    """How many devices of the kind asked for one ask could ever get: leased, cordoned or not, but on one node."""
+    groups = Counter(_group(device, ask) for device in world.devices.values() if suits(device, ask))
+    return max(groups.values(), default=0)
 
 
 def free_devices(world: World) -> list[Device]:
     """The well devices without any lease, in the order of node and index."""
     leases = world.leases
-    return [device for device in in_order(world) if device.uuid not in leases and is_well(device)]
+    return sorted((d for d in world.devices.values() if d.uuid not in leases and is_well(d)), key=_place)
 
 
 def in_order(world: World) -> list[Device]:
@@ -52,32 +54,94 @@ def _place(device: Device) -> tuple[str, str, int, str]:
     return (device.pool, device.node, device.index, device.uuid)
 
 
-def place(
-    world: World,
-    ask: Ask,
-    candidates: Iterable[Device],
-    *,
-    previous: tuple[str, ...] = (),
-    is_barred: Bar | None = None,
-) -> tuple[str, ...] | None:
-    """Choose devices for an ask among the candidates (all of them free or about to be), or None where it does not fit."""
-    if ask.devices == 0:
-        return ()
-    if ask.memory_bytes is not None:
-        return _place_memory(world, ask, is_barred)
-    fitting = [
-        device
-        for device in candidates
-        if suits(device, ask)
-        and (is_barred is None or not is_barred(device.uuid))
-        and _has_free(world, device, ask)
-    ]
-    if len(fitting) < ask.devices:
-        return None
-    uuids = {device.uuid for device in fitting}
-    if previous and len(previous) == ask.devices and uuids.issuperset(previous):
-        return previous
-    return _best_group(ask, fitting)
+def _group(device: Device, ask: Ask) -> Group:
+    """What must hold all devices of an ask: a node, or a link group where that is asked for."""
+    return (device.pool, device.node, _link(device) if ask.same_link_group else "")
+
+
+def _link(device: Device) -> str:
+    return device.uuid if device.link_group is None else device.link_group
+
+
+class Room:
+    """The devices that would serve one ask: now, and once certain holders have left.
+
+    `look_at` takes devices as they are, `leave` imagines a holder gone. Both only ever add, and each device is looked
+    at no more often than somebody leaves it, so it is cheap to let holders leave one by one until the ask fits.
+    """
+
+    def __init__(
+        self, world: World, ask: Ask, *, barred: Collection[str] = (), barred_classes: Collection[str] = ()
+    ) -> None:
+        """Begin with nothing; an ask for no devices fits at once."""
+        self._world, self._ask = world, ask
+        self._barred, self._barred_classes = barred, barred_classes
+        self._gone: set[int] = set()
+        self._serving: dict[str, Device] = {}
+        self._counts: Counter[Group] = Counter()
+        #: Where it fits; None as long as it does not.
+        self._fitting: Group | None = None
+        self.fits = ask.devices == 0
+
+    def look_at(self, devices: Iterable[Device]) -> Room:
+        """Count those of the devices that serve."""
+        for device in devices:
+            if device.uuid not in self._serving and self._serves(device):
+                self._serving[device.uuid] = device
+                group = _group(device, self._ask)
+                self._counts[group] += 1
+                if self._fitting is None and self._counts[group] >= self._ask.devices:
+                    self._fitting, self.fits = group, True
+        return self
+
+    def leave(self, holder: Workload) -> Room:
+        """Imagine a holder gone, and count what of its devices serves then."""
+        self._gone.add(holder.id)
+        if holder.lease is not None:
+            self.look_at(self._world.devices[uuid] for uuid in holder.lease.devices)
+        return self
+
+    def concerns(self, holder: Workload) -> bool:
+        """Whether a holder's devices are where it fits."""
+        uuids = holder.lease.devices if holder.lease is not None else ()
+        return any(_group(self._world.devices[uuid], self._ask) == self._fitting for uuid in uuids)
+
+    def _serves(self, device: Device) -> bool:
+        if not suits(device, self._ask) or not is_well(device):
+            return False
+        if device.uuid in self._barred or device.device_class in self._barred_classes:
+            return False
+        holders = self._world.leases.get(device.uuid, ())
+        if self._ask.memory_bytes is not None:
+            spare = spare_bytes(self._world, device, self._gone)
+            return spare is not None and spare >= self._ask.memory_bytes
+        # What NVML says of a device that is in use tells nothing of how it will be.
+        return self._gone.issuperset(holders) and (bool(holders) or _has_free(self._world, device, self._ask))
+
+    def place(self, previous: tuple[str, ...] = ()) -> tuple[str, ...] | None:
+        """Choose among what serves: the devices of before, else the best fit; None where it does not fit."""
+        count = self._ask.devices
+        if not self.fits or count == 0:
+            return () if self.fits else None
+        if len(previous) == count and self._serving.keys() >= set(previous):
+            return previous
+        serving = sorted(self._serving.values(), key=_place)
+        if self._ask.memory_bytes is None:
+            linked = _best(count, ((device.uuid, (device.pool, device.node, _link(device))) for device in serving))
+            if linked is not None:
+                return linked
+        else:  # the fullest that still have room
+            serving.sort(key=lambda device: spare_bytes(self._world, device, self._gone) or 0)
+        return _best(count, ((device.uuid, _group(device, self._ask)) for device in serving))
+
+
+def _best(count: int, devices: Iterable[tuple[str, Group]]) -> tuple[str, ...] | None:
+    """The first so many devices of the group that leaves the fewest over."""
+    groups: dict[Group, list[str]] = {}
+    for uuid, group in devices:
+        groups.setdefault(group, []).append(uuid)
+    enough = [(len(uuids), group) for group, uuids in groups.items() if len(uuids) >= count]
+    return tuple(groups[min(enough)[1]][:count]) if enough else None
 
 
 def _has_free(world: World, device: Device, ask: Ask) -> bool:
@@ -88,48 +152,20 @@ def _has_free(world: World, device: Device, ask: Ask) -> bool:
     return free is None or free >= ask.min_free_bytes
 
 
-def _best_group(ask: Ask, fitting: list[Device]) -> tuple[str, ...] | None:
-    """The link group that leaves the fewest devices over; across groups of one node only where the ask allows it."""
-    for key in (lambda d: (d.pool, d.node, d.link_group or ""), lambda d: (d.pool, d.node, "")):
-        groups: dict[tuple[str, str, str], list[Device]] = {}
-        for device in fitting:
-            groups.setdefault(key(device), []).append(device)
-        enough = [(len(devices), name) for name, devices in groups.items() if len(devices) >= ask.devices]
-        if enough:
-            return tuple(device.uuid for device in groups[min(enough)[1]][: ask.devices])
-        if ask.same_link_group:
-            return None
-    return None
+def spare_bytes(world: World, device: Device, gone: Collection[int] = ()) -> int | None:
+    """What is left of a shareable device: None where it is leased whole or its size is unknown.
 
-
-def _place_memory(world: World, ask: Ask, is_barred: Bar | None) -> tuple[str, ...] | None:
-    """Parts of shareable devices: those that the ask fills best, by leases and by what NVML says is really free."""
-    wanted = ask.memory_bytes or 0
-    found = []
-    for device in in_order(world):
-        if (
-            not suits(device, ask)
-            or not is_well(device)
-            or (is_barred is not None and is_barred(device.uuid))
-        ):
-            continue
-        left = spare_bytes(world, device)
-        if left is not None and left >= wanted:
-            found.append((left, device.uuid))
-    found.sort(key=lambda pair: pair[0])
-    return tuple(uuid for _, uuid in found[: ask.devices]) if len(found) >= ask.devices else None
-
-
-def spare_bytes(world: World, device: Device) -> int | None:
-    """What is left of a shareable device: None where it is leased whole or its size is unknown."""
+    Where somebody is imagined gone, only the leases count: what NVML says includes what they use.
+    """
     if device.memory_bytes is None:
         return None
-    leased = 0
-    for it in world.holders_of(device.uuid):
-        if it.lease is None or it.lease.memory_bytes is None:
-            return None
-        leased += it.lease.memory_bytes
-    by_lease = device.memory_bytes - leased
+    spare = device.memory_bytes
+    holders = world.holders_of(device.uuid)
+    for it in holders:
+        if it.id not in gone:
+            if it.lease is None or it.lease.memory_bytes is None:
+                return None
+            spare -= it.lease.memory_bytes
     reading = world.readings.get(device.uuid)
     free = None if reading is None else reading.memory_free_bytes
-    return by_lease if free is None else min(by_lease, max(free, 0))
+    return spare if free is None or any(it.id in gone for it in holders) else min(spare, free)

@@ -203,9 +203,7 @@ def sentence(world: World, it: Workload, caller: Caller, now: float) -> str:
         )
     if is_in_overtime(it, now):
         return "Its time is over; it keeps the GPU until somebody waits for it. Save your work, or extend it."
-    end = (
-        "" if it.lease is None or it.lease.ends_at is None else f" until {format_when(it.lease.ends_at, now)}"
-    )
+    end = "" if it.lease is None or it.lease.ends_at is None else f" until {format_when(it.lease.ends_at, now)}"
     started = "" if it.kind is Kind.RESERVATION or it.started_at is not None else "; it is being started"
     return f"It holds {_devices_text(world, it)}{end}{started}."
 
@@ -240,7 +238,8 @@ def _why_waiting(world: World, it: Workload, caller: Caller, now: float) -> str:
         case WaitingReason.ENGINE:
             return f"There is no such GPU at the moment. {where}"
         case _:
-            return f"No GPU is free: {_who_holds(world, it, caller, now)}. {where} Leave the line with `jupyter gpu cancel {it.id}`."
+            way_out = f"Leave the line with `jupyter gpu cancel {it.id}`."
+            return f"No GPU is free: {_who_holds(world, it, caller, now)}. {where} {way_out}"
 
 
 def _again_text(world: World, it: Workload, now: float) -> str:
@@ -262,11 +261,7 @@ def _who_holds(world: World, it: Workload, caller: Caller, now: float) -> str:
             parts.append(f"GPU {device.index} is {device.condition or 'cordoned'}")
         for other in world.holders_of(device.uuid):
             who = f" by {other.owner}" if may_see_names(world, other, caller) else ""
-            until = (
-                f" until {format_when(other.lease.ends_at, now)}"
-                if other.lease and other.lease.ends_at
-                else ""
-            )
+            until = f" until {format_when(other.lease.ends_at, now)}" if other.lease and other.lease.ends_at else ""
             verb = f"is reserved{who}" if other.kind is Kind.RESERVATION else f"runs job {other.id}"
             parts.append(f"GPU {device.index} {verb}{until}")
     if not parts:

@@ -17,6 +17,8 @@ EXIT_DO_NOT_RETRY = 93
 #: Requeues in a row, asked for by the job itself, that brought no newer checkpoint.
 MOST_STALLS = 5
 
+LONGEST_BACK_OFF_SECONDS = 3600
+
 #: Evictions after which a job goes back to its place in line.
 COMES_BACK = frozenset(
     {EvictionReason.PREEMPTED, EvictionReason.DRAINED, EvictionReason.DEVICE_LOST, EvictionReason.IDLE}
@@ -55,24 +57,22 @@ def _of_reservation(it: Workload, now: float) -> Ended:
 
 def _of_evicted(world: World, it: Workload, outcome: Outcome, now: float) -> Requeued | Ended:
     """Any exit code goes back in line if the notice came before the exit: many scripts save on SIGTERM and exit 0."""
-    eviction = it.eviction
-    if outcome.finished or outcome.exit_code == EXIT_DO_NOT_RETRY:
+    eviction = it.eviction or EvictionReason.CANCELLED
+    if outcome.finished:
         return _of_attempt(world, it, outcome, now)
-    if eviction is EvictionReason.TIMED_OUT:
-        if outcome.progressed and it.timeouts < world.policy.timeouts:
-            return Requeued(
-                at=now, workload=it.id, cause="timed-out", detail="time limit reached; goes on from there"
-            )
-        return Ended(at=now, workload=it.id, end=EndReason.TIMED_OUT, detail=it.detail)
-    if eviction in COMES_BACK:
-        if not outcome.noticed and eviction is not EvictionReason.DEVICE_LOST and not outcome.engine_fault:
-            return _of_attempt(world, it, outcome, now)
-        forced = "; ended by force: " + ", ".join(outcome.forced) if outcome.forced else ""
-        return Requeued(at=now, workload=it.id, cause=str(eviction), detail=f"{eviction}{forced}")
+    if eviction is EvictionReason.CANCELLED:
+        return Ended(at=now, workload=it.id, end=EndReason.CANCELLED, detail=it.detail)
+    is_of_itself = not (outcome.noticed or outcome.engine_fault or eviction is EvictionReason.DEVICE_LOST)
+    if is_of_itself or (outcome.exit_code == EXIT_DO_NOT_RETRY and eviction in COMES_BACK):
+        return _of_attempt(world, it, outcome, now)
+    if eviction is EvictionReason.TIMED_OUT and outcome.progressed and it.timeouts < world.policy.timeouts:
+        return Requeued(at=now, workload=it.id, cause="timed-out", detail="time limit reached; goes on from there")
     if eviction is EvictionReason.HUNG and it.failures < world.policy.failures:
         return Requeued(at=now, workload=it.id, cause="failed", detail="it hung")
-    end = EndReason.FAILED if eviction is None else END_OF[eviction]
-    return Ended(at=now, workload=it.id, end=end, detail=it.detail)
+    if eviction in COMES_BACK and not (eviction is EvictionReason.DEVICE_LOST and it.losses >= world.policy.losses):
+        forced = "; ended by force: " + ", ".join(outcome.forced) if outcome.forced else ""
+        return Requeued(at=now, workload=it.id, cause=str(eviction), detail=f"{eviction}{forced}")
+    return Ended(at=now, workload=it.id, end=END_OF[eviction], detail=it.detail)
 
 
 def _of_attempt(world: World, it: Workload, outcome: Outcome, now: float) -> Requeued | Ended:
@@ -80,17 +80,13 @@ def _of_attempt(world: World, it: Workload, outcome: Outcome, now: float) -> Req
     if outcome.end is EndReason.SUCCEEDED or outcome.finished:
         return Ended(at=now, workload=it.id, end=EndReason.SUCCEEDED, detail=outcome.detail)
     if outcome.exit_code == EXIT_DO_NOT_RETRY:
-        return Ended(
-            at=now, workload=it.id, end=EndReason.FAILED, detail="exit code 93 asks not to be repeated"
-        )
+        return Ended(at=now, workload=it.id, end=EndReason.FAILED, detail="exit code 93 asks not to be repeated")
     if outcome.exit_code == EXIT_REQUEUE and (outcome.progressed or it.stalls < MOST_STALLS):
         return Requeued(at=now, workload=it.id, cause="asked", detail="exit code 75 asks to be requeued")
     if outcome.engine_fault:
         return _of_engine_fault(world, it, outcome, now)
-    if outcome.end is EndReason.LOST:
-        return _of_loss(world, it, outcome, now)
-    if outcome.end is EndReason.DEVICE_LOST:
-        return Requeued(at=now, workload=it.id, cause="device-lost", detail=outcome.detail)
+    if outcome.end in (EndReason.LOST, EndReason.DEVICE_LOST) and it.losses < world.policy.losses:
+        return Requeued(at=now, workload=it.id, cause=str(outcome.end), detail=outcome.detail)
     if outcome.end is EndReason.FAILED and _is_worth_repeating(world, it, outcome):
         return Requeued(at=now, workload=it.id, cause="failed", detail=outcome.detail)
     return Ended(at=now, workload=it.id, end=outcome.end, detail=outcome.detail)
@@ -98,7 +94,7 @@ def _of_attempt(world: World, it: Workload, outcome: Outcome, now: float) -> Req
 
 def _of_engine_fault(world: World, it: Workload, outcome: Outcome, now: float) -> Requeued:
     """Not the user's fault and not the user's retries: growing pauses, at last paused and told; never lost."""
-    wait = float(world.policy.back_off_seconds * 2**it.launch_failures)
+    wait = float(min(LONGEST_BACK_OFF_SECONDS, world.policy.back_off_seconds * 2 ** min(it.launch_failures, 20)))
     is_last = it.launch_failures + 1 >= world.policy.launch_failures
     detail = outcome.detail + (". It is paused; let it go when the cause is mended" if is_last else "")
     return Requeued(
@@ -109,12 +105,6 @@ def _of_engine_fault(world: World, it: Workload, outcome: Outcome, now: float) -
         paused=is_last,
         detail=detail,
     )
-
-
-def _of_loss(world: World, it: Workload, outcome: Outcome, now: float) -> Requeued | Ended:
-    if it.losses < world.policy.losses:
-        return Requeued(at=now, workload=it.id, cause="lost", detail=outcome.detail)
-    return Ended(at=now, workload=it.id, end=EndReason.LOST, detail=outcome.detail)
 
 
 def _is_worth_repeating(world: World, it: Workload, outcome: Outcome) -> bool:

@@ -6,13 +6,12 @@ what turned out not to be needed is put back.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from ..model import Kind, QueuePolicy, State, Workload, World
 from .lifecycle import DAY_SECONDS
+from .placement import Room
 from .quota import Ledger
-
-Fits = Callable[[set[str]], tuple[str, ...] | None]
 
 
 def is_in_overtime(it: Workload, now: float) -> bool:
@@ -26,13 +25,18 @@ def is_in_overtime(it: Workload, now: float) -> bool:
     )
 
 
+def has_reached_the_cap(world: World, it: Workload, now: float) -> bool:
+    """Whether a job was preempted as often within a day as it may be."""
+    recent = sum(1 for at in it.preempted_at if at > now - DAY_SECONDS)
+    return recent >= world.policy.preemptions_per_day
+
+
 def is_protected(world: World, it: Workload, now: float) -> bool:
-    """Whether nobody may preempt this job now: its queue does not yield, its protected time runs, or its cap is reached."""
+    """Whether nobody may preempt this job now: its queue never yields, or its protected time runs, or it is capped."""
     queue = world.policy.queue(it.queue)
     if queue is None or not queue.preemptible or it.active_at is None:
         return True
-    recent = sum(1 for at in it.preempted_at if at > now - DAY_SECONDS)
-    return now < it.active_at + queue.protected_seconds or recent >= world.policy.preemptions_per_day
+    return now < it.active_at + queue.protected_seconds or has_reached_the_cap(world, it, now)
 
 
 class Victims:
@@ -41,51 +45,68 @@ class Victims:
     def __init__(self, world: World, ledger: Ledger, now: float) -> None:
         """Look at the live workloads once."""
         self._world, self._ledger, self._now = world, ledger, now
-        self._found = [it for it in world.holders() if it.state is State.ACTIVE and self._may_yield(it)]
-        self._found.sort(key=self._key)
+        keyed = [(self._key(it), it) for it in world.holders() if it.state is State.ACTIVE and self._may_yield(it)]
+        self._found = [it for _, it in sorted(keyed, key=lambda pair: pair[0])]
 
     def _may_yield(self, it: Workload) -> bool:
+        if it.lease is None or not it.lease.devices:
+            return False
         if it.kind is Kind.RESERVATION:
             return is_in_overtime(it, self._now)
         return not is_protected(self._world, it, self._now)
 
-    def _key(self, it: Workload) -> tuple[int, int, int, float, float, int]:
+    def _key(self, it: Workload) -> tuple[int, int, bool, float, float, int]:
         """Overtime, spent budgets, lowest priority, borrowers, least work at risk, youngest; it ends in the id."""
-        if it.kind is Kind.RESERVATION:
-            first = 0
-        else:
-            first = 1 if self._ledger.has_spent_its_budget(it) else 2
-        begun = it.active_at or self._now
+        first = 0 if it.kind is Kind.RESERVATION else 1 if self._ledger.has_spent_its_budget(it) else 2
+        begun = self._now if it.active_at is None else it.active_at
         at_risk = (self._now - begun) * it.ask.devices
-        return (first, it.priority, not self._ledger.is_borrowing(it), at_risk, -begun, it.id)
+        return (first, it.priority, not self._ledger.is_borrowing(it), at_risk, -begun, -it.id)
 
     def _has_right(self, asker: Workload, victim: Workload) -> bool:
-        if victim.kind is Kind.RESERVATION or asker.priority > victim.priority:
-            return True
-        if asker.priority == victim.priority and self._ledger.has_spent_its_budget(victim):
-            return not self._ledger.has_spent_its_budget(asker)
-        reclaims = self._ledger.is_within_share(asker) and asker.team != victim.team
-        return reclaims and self._ledger.is_borrowing(victim) and asker.priority >= victim.priority
+        """Overtime and spent budgets yield to all; else the better claim is the higher priority or the share.
 
-    def choose(self, asker: Workload, fits: Fits) -> list[Workload]:
-        """The smallest prefix-minus-unneeded whose devices make `asker` fit; empty where none does."""
-        chosen: list[Workload] = []
-        given: set[str] = set()
-        for victim in self._found:
-            if not self._has_right(asker, victim) or victim.lease is None:
-                continue
+        Where there are shares, a higher priority moves work of its own team and what is borrowed, never what another
+        team holds of its own.
+        """
+        if victim.kind is Kind.RESERVATION:
+            return True
+        if asker.priority < victim.priority:
+            return False
+        if self._ledger.has_spent_its_budget(victim):
+            return True
+        borrowed = self._ledger.is_borrowing(victim)
+        if asker.priority > victim.priority:
+            return borrowed or asker.team == victim.team or not self._ledger.shares
+        return borrowed and asker.team != victim.team and self._ledger.is_within_share(asker)
+
+    def choose(self, asker: Workload, open_room: Callable[[], Room]) -> list[Workload]:
+        """Remove in order until `asker` fits, then put back what is not needed, the best first; empty if it never fits.
+
+        `open_room` gives the room without any victim.
+        """
+        room, chosen = open_room(), []
+        for victim in self._in_order(asker):
             chosen.append(victim)
-            given.update(victim.lease.devices)
-            if fits(given) is not None:
+            self._ledger.leaves(victim)  # so that no more is taken back than was borrowed
+            if room.leave(victim).fits:
                 break
-        else:
+        for victim in chosen:
+            self._ledger.leaves(victim, -1)
+        if not room.fits:
             return []
-        for victim in chosen[:-1]:
-            fewer = given.difference(victim.lease.devices if victim.lease is not None else ())
-            if fits(fewer) is not None:
-                chosen.remove(victim)
-                given = fewer
-        return chosen
+        needed = [victim for victim in chosen if room.concerns(victim)]
+        for victim in reversed(needed[:-1]):
+            fewer = [other for other in needed if other is not victim]
+            room = open_room()
+            for other in fewer:
+                room.leave(other)
+            needed = fewer if room.fits else needed
+        return needed
+
+    def _in_order(self, asker: Workload) -> Iterator[Workload]:
+        for victim in self._found:
+            if self._has_right(asker, victim):
+                yield victim
 
     def taken(self, victim: Workload) -> None:
         """It yields now and is no candidate any more."""

@@ -67,8 +67,8 @@ from .nouns import (
     pack_bytes,
     unpack_bytes,
 )  # fmt: skip
-from .policy import EACH, HoldPolicy, Policy, Profile, QueuePolicy, QuotaRule
-from .world import BUCKET_SECONDS, KEPT_ENDED, USAGE_SECONDS, World, line_key
+from .policy import BUCKET_SECONDS, EACH, USAGE_SECONDS, HoldPolicy, Policy, Profile, QueuePolicy, QuotaRule
+from .world import KEPT_ENDED, World, line_key
 
 __all__ = [
     "API_VERSION",

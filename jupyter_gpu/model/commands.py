@@ -109,7 +109,7 @@ class Drain(Command, frozen=True, kw_only=True, tag=True, omit_defaults=True):
 
 
 class Tick(Command, frozen=True, kw_only=True, tag=True, omit_defaults=True):
-    """Time passed: expiry, time limits, no-shows, overdue graces, waits past their limit; then a step of the planner."""
+    """Time passed: time limits, no-shows, overdue graces, waits past their limit; then a step of the planner."""
 
 
 class LoadPolicy(Command, frozen=True, kw_only=True, tag=True, omit_defaults=True):
@@ -142,7 +142,7 @@ class SeeStarted(Command, frozen=True, kw_only=True, tag=True, omit_defaults=Tru
 
 
 class SeeExited(Command, frozen=True, kw_only=True, tag=True, omit_defaults=True):
-    """The main process of an attempt is gone; `clear` when its tree is gone too and its devices were probed clear since."""
+    """The main process of an attempt is gone; `clear` when its tree is too and its devices were probed clear since."""
 
     workload: int
     attempt: int

@@ -14,6 +14,10 @@ from .nouns import Kind
 
 EACH = "*"
 
+#: Use is summed in buckets of this length and kept for so long; a window cannot be finer or longer.
+BUCKET_SECONDS = 3600
+USAGE_SECONDS = 35 * 86_400
+
 
 class QueuePolicy(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
     """A named line: its right, its patience and its rule of yielding."""
@@ -39,7 +43,7 @@ class QueuePolicy(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True,
 
 
 class QuotaRule(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
-    """How much may be held at once or used per window. A selector is a name, "*" (each by itself) or None (all together)."""
+    """How much may be held at once or used per window; a selector is a name, "*" (each by itself) or None (all)."""
 
     user: str | None = None
     team: str | None = None
@@ -191,10 +195,7 @@ def _queue_problems(policy: Policy) -> list[str]:
     names = [queue.name for queue in policy.queues]
     if not names:
         found.append("queues: there must be at least one queue")
-    found += [
-        f"queues: the name {name!r} is given twice"
-        for name in sorted({n for n in names if names.count(n) > 1})
-    ]
+    found += [f"queues: the name {name!r} is given twice" for name in sorted({n for n in names if names.count(n) > 1})]
     for queue in policy.queues:
         if not queue.name.replace("-", "").replace("_", "").isalnum():
             found.append(f"queues: {queue.name!r} is no name; use letters, digits, '-' and '_'")
@@ -227,51 +228,60 @@ _AT_LEAST_ZERO = (
 
 def _number_problems(policy: Policy) -> list[str]:
     found = [f"{n}: {getattr(policy, n)} must be 1 or more" for n in _AT_LEAST_ONE if getattr(policy, n) < 1]
-    found += [
-        f"{n}: {getattr(policy, n)} must be 0 or more" for n in _AT_LEAST_ZERO if getattr(policy, n) < 0
-    ]
+    found += [f"{n}: {getattr(policy, n)} must be 0 or more" for n in _AT_LEAST_ZERO if getattr(policy, n) < 0]
     if policy.most_devices is not None and policy.most_devices < 1:
         found.append(f"most_devices: {policy.most_devices} must be 1 or more, or None for no limit")
     if policy.lapse_seconds <= policy.renew_seconds:
-        found.append(
-            "lapse_seconds: it must be longer than renew_seconds, or every holder lapses between two renewals"
-        )
+        found.append("lapse_seconds: it must be longer than renew_seconds, or every holder lapses between two renewals")
     return found
 
 
 def _rule_problems(policy: Policy) -> list[str]:
-    found = []
     names = {queue.name for queue in policy.queues}
-    for rule in policy.quotas:
-        if rule.devices is None and rule.gpu_hours is None and rule.share_devices is None:
-            found.append(
-                f"quotas: the rule for {rule.title} bounds nothing; give devices, share_devices or gpu_hours"
-            )
-        if rule.queue not in (None, EACH) and rule.queue not in names:
-            found.append(f"quotas: there is no queue {rule.queue!r}")
-        if rule.share_devices is not None and rule.team in (None, EACH):
-            found.append("quotas: share_devices belongs to one named team")
-        found += [
-            f"quotas: {field} of the rule for {rule.title} is {value}; it must be 0 or more"
-            for field, value in (
-                ("devices", rule.devices),
-                ("share_devices", rule.share_devices),
-                ("gpu_hours", rule.gpu_hours),
-            )
-            if value is not None and value < 0
-        ]
-        if rule.window_seconds < 1:
-            found.append(f"quotas: window_seconds of the rule for {rule.title} must be 1 or more")
+    found = [problem for rule in policy.quotas for problem in _quota_problems(rule, names)]
+    with_share = [rule.team for rule in policy.quotas if rule.share_devices is not None]
+    found += [
+        f"quotas: the team {team} has two shares"
+        for team in sorted({team for team in with_share if team is not None and with_share.count(team) > 1})
+    ]
     for hold in policy.holds:
         if hold.until_at <= hold.from_at:
             found.append(f"holds: {hold.name!r} ends before it begins")
         if not hold.devices and hold.count < 1:
             found.append(f"holds: {hold.name!r} withholds nothing; give devices or count")
+        if hold.no_show_seconds is not None and hold.no_show_seconds < 0:
+            found.append(f"holds: {hold.name}.no_show_seconds is {hold.no_show_seconds}; it must be 0 or more")
     for profile in policy.profiles:
         if profile.queue is not None and profile.queue not in names:
-            found.append(
-                f"profiles: {profile.name!r} names the queue {profile.queue!r}, which does not exist"
-            )
+            found.append(f"profiles: {profile.name!r} names the queue {profile.queue!r}, which does not exist")
         if profile.devices < 0:
             found.append(f"profiles: {profile.name!r} asks for {profile.devices} devices")
+    return found
+
+
+def _quota_problems(rule: QuotaRule, queues: set[str]) -> list[str]:
+    found = []
+    if rule.devices is None and rule.gpu_hours is None and rule.share_devices is None:
+        found.append(f"quotas: the rule for {rule.title} bounds nothing; give devices, share_devices or gpu_hours")
+    if rule.queue not in (None, EACH) and rule.queue not in queues:
+        found.append(f"quotas: there is no queue {rule.queue!r}")
+    if rule.share_devices is not None:
+        if rule.team in (None, EACH):
+            found.append("quotas: share_devices belongs to one named team")
+        if rule.user or rule.queue or rule.device_class:
+            found.append(f"quotas: the share of the team {rule.team} takes no user, queue or class")
+    found += [
+        f"quotas: {field} of the rule for {rule.title} is {value}; it must be 0 or more"
+        for field, value in (
+            ("devices", rule.devices),
+            ("share_devices", rule.share_devices),
+            ("gpu_hours", rule.gpu_hours),
+        )
+        if value is not None and value < 0
+    ]
+    if not BUCKET_SECONDS <= rule.window_seconds <= USAGE_SECONDS:
+        found.append(
+            f"quotas: window_seconds of the rule for {rule.title} is {rule.window_seconds};"
+            f" it must be between {BUCKET_SECONDS} (an hour) and {USAGE_SECONDS} (35 days)"
+        )
     return found

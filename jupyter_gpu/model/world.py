@@ -9,18 +9,20 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections.abc import Iterable, Iterator
+from weakref import WeakValueDictionary
 
 from .nouns import Device, Kind, Reading, State, Workload
-from .policy import Policy
+from .policy import BUCKET_SECONDS, USAGE_SECONDS, Policy
 
 #: Ended workloads that stay in memory; older ones are read from the store's history.
 KEPT_ENDED = 10_000
-#: Use is summed in buckets of this length and kept for this long.
-BUCKET_SECONDS = 3600
-USAGE_SECONDS = 35 * 86_400
+#: For the order of the line, where a day more or less is nothing, use is summed by the day.
+DAY_BUCKETS = 86_400 // BUCKET_SECONDS
 
 LineKey = tuple[int, bool, int, int]
 UsageKey = tuple[str, str, str, str]
+#: Whose use: ("user", name), ("team", name) or ("", "") for everybody.
+Whose = tuple[str, str]
 
 
 def line_key(workload: Workload) -> LineKey:
@@ -28,11 +30,51 @@ def line_key(workload: Workload) -> LineKey:
     return (-workload.priority, not workload.lifted, workload.rank_ms, workload.id)
 
 
+class Lane:
+    """The queued workloads that are alike in all that a step of the planner looks at: they get one answer.
+
+    Equal lanes are one object, so that ten thousand workloads are told apart by identity, which is quick.
+    """
+
+    __slots__ = ("__weakref__",)
+
+
+_LANES: WeakValueDictionary[tuple[object, ...], Lane] = WeakValueDictionary()
+
+
+def lane_of(workload: Workload) -> Lane:
+    """The lane that a queued workload stands in once nothing of its own keeps it from starting."""
+    grace_seconds = workload.spec.grace_seconds if workload.spec is not None else None
+    key = (
+        workload.ask, workload.owner, workload.team, workload.queue, workload.priority, workload.kind, grace_seconds,
+        workload.preempted_at, workload.lifted, workload.waiting,
+    )  # fmt: skip
+    lane = _LANES.get(key)
+    if lane is None:
+        lane = _LANES[key] = Lane()
+    return lane
+
+
 class World:
     """Workloads, devices and use, with derived indices that always agree with them."""
 
     __slots__ = (
-        "devices", "ended", "keys", "last_id", "leases", "line", "live", "policy", "readings", "revision", "usage",
+        "by_day",
+        "devices",
+        "ended",
+        "held",
+        "keys",
+        "lanes",
+        "last_id",
+        "leases",
+        "line",
+        "live",
+        "policy",
+        "queued_by",
+        "readings",
+        "revision",
+        "sums",
+        "usage",
         "workloads",
     )  # fmt: skip
 
@@ -43,16 +85,26 @@ class World:
         self.last_id = 0
         self.workloads: dict[int, Workload] = {}
         self.devices: dict[str, Device] = {}
-        #: (owner, team, queue, device class) -> {bucket: device-ms}; a refund is a negative charge.
+        #: (owner, team, queue, device class) -> {bucket: device-ms}; a refund is a negative charge. The buckets of a
+        #: key are replaced, never written into.
         self.usage: dict[UsageKey, dict[int, int]] = {}
         self.readings: dict[str, Reading] = {}
         self.line: list[LineKey] = []
         self.live: dict[int, None] = {}
         self.ended: dict[int, None] = {}
-        #: device UUID -> the workloads that hold it, oldest first.
+        #: device UUID -> the workloads that hold it, by id.
         self.leases: dict[str, tuple[int, ...]] = {}
         #: (owner, idempotency key) -> workload.
         self.keys: dict[tuple[str, str], int] = {}
+        #: Queued workload -> its lane, save those that something of their own keeps from starting.
+        self.lanes: dict[int, Lane] = {}
+        #: Owner -> how many of theirs are queued.
+        self.queued_by: dict[str, int] = {}
+        #: As `usage`, but how many devices are held now.
+        self.held: dict[UsageKey, int] = {}
+        #: Sums of `usage`, made when first asked for: by window, and by the day.
+        self.sums: dict[tuple[UsageKey, int], tuple[dict[int, int], int, int]] = {}
+        self.by_day: dict[Whose, dict[int, int]] | None = None
 
     def copy(self) -> World:
         """An overlay to decide on: changes to it never reach this world."""
@@ -60,44 +112,74 @@ class World:
         other.policy, other.readings = self.policy, self.readings
         other.revision, other.last_id = self.revision, self.last_id
         other.workloads, other.devices = self.workloads.copy(), self.devices.copy()
-        other.usage = self.usage.copy()
+        other.usage, other.held = self.usage.copy(), self.held.copy()
         other.line, other.live, other.ended = self.line.copy(), self.live.copy(), self.ended.copy()
         other.leases, other.keys = self.leases.copy(), self.keys.copy()
+        other.lanes, other.queued_by = self.lanes.copy(), self.queued_by.copy()
+        other.sums = self.sums  # each sum names the buckets that it is of, so it is never wrong for another world
+        other.by_day = self.days().copy()
         return other
 
     def put_workload(self, workload: Workload) -> None:
         """Replace or add a workload and keep every index in step."""
         before = self.workloads.get(workload.id)
+        self.workloads[workload.id] = workload
+        if (
+            before is not None
+            and before.state is workload.state is State.QUEUED
+            and line_key(before) == line_key(workload)
+        ):
+            self._put_lane(workload)
+            return
         if before is not None:
             self._unindex(before)
-        self.workloads[workload.id] = workload
         self.last_id = max(self.last_id, workload.id)
         if workload.state is State.QUEUED:
             insort(self.line, line_key(workload))
+            self._put_lane(workload)
+            self.queued_by[workload.owner] = self.queued_by.get(workload.owner, 0) + 1
         elif workload.state is State.ENDED:
             self.ended[workload.id] = None
         else:
             self.live[workload.id] = None
-            if workload.lease is not None:
-                for uuid in workload.lease.devices:
-                    self.leases[uuid] = (*self.leases.get(uuid, ()), workload.id)
+            for uuid in workload.lease.devices if workload.lease is not None else ():
+                self.leases[uuid] = tuple(sorted((*self.leases.get(uuid, ()), workload.id)))
+                self._hold(workload, uuid, 1)
         if workload.idempotency_key is not None:
             self.keys[workload.owner, workload.idempotency_key] = workload.id
         if len(self.ended) > KEPT_ENDED:
             self._forget(next(iter(self.ended)))
 
+    def _put_lane(self, workload: Workload) -> None:
+        if workload.paused or workload.not_before is not None or workload.back_off_until is not None:
+            self.lanes.pop(workload.id, None)
+        else:
+            self.lanes[workload.id] = lane_of(workload)
+
     def _unindex(self, workload: Workload) -> None:
         if workload.state is State.QUEUED:
             del self.line[bisect_left(self.line, line_key(workload))]
+            self.lanes.pop(workload.id, None)
+            left = self.queued_by.pop(workload.owner) - 1
+            if left:
+                self.queued_by[workload.owner] = left
             return
         self.ended.pop(workload.id, None)
         self.live.pop(workload.id, None)
         for uuid in workload.lease.devices if workload.is_live and workload.lease is not None else ():
-            left = tuple(id_ for id_ in self.leases.get(uuid, ()) if id_ != workload.id)
-            if left:
-                self.leases[uuid] = left
+            self._hold(workload, uuid, -1)
+            others = tuple(id_ for id_ in self.leases[uuid] if id_ != workload.id)
+            if others:
+                self.leases[uuid] = others
             else:
-                self.leases.pop(uuid, None)
+                del self.leases[uuid]
+
+    def _hold(self, workload: Workload, uuid: str, count: int) -> None:
+        device = self.devices.get(uuid)
+        key = (workload.owner, workload.team, workload.queue, device.device_class if device is not None else "")
+        held = self.held.pop(key, 0) + count
+        if held:
+            self.held[key] = held
 
     def _forget(self, workload_id: int) -> None:
         gone = self.workloads.pop(workload_id)
@@ -107,16 +189,43 @@ class World:
 
     def put_device(self, device: Device) -> None:
         """Replace or add a device."""
+        holders = self.holders_of(device.uuid)
+        for workload in holders:
+            self._hold(workload, device.uuid, -1)
         self.devices[device.uuid] = device
+        for workload in holders:
+            self._hold(workload, device.uuid, 1)
 
     def charge(self, workload: Workload, *, device_class: str, at: float, device_ms: int) -> None:
         """Add use to the bucket of `at` and forget the buckets that no window reaches."""
+        days = self.days()
         key = (workload.owner, workload.team, workload.queue, device_class)
-        oldest = int(at - USAGE_SECONDS) // BUCKET_SECONDS
-        buckets = {bucket: used for bucket, used in self.usage.get(key, {}).items() if bucket >= oldest}
         bucket = int(at) // BUCKET_SECONDS
-        buckets[bucket] = buckets.get(bucket, 0) + device_ms
-        self.usage[key] = buckets
+        self.usage[key] = _added(self.usage.get(key, {}), bucket, device_ms, USAGE_SECONDS // BUCKET_SECONDS)
+        for whose in _whose(workload.owner, workload.team):
+            day = bucket // DAY_BUCKETS
+            days[whose] = _added(days.get(whose, {}), day, device_ms, USAGE_SECONDS // BUCKET_SECONDS // DAY_BUCKETS)
+
+    def days(self) -> dict[Whose, dict[int, int]]:
+        """Use by the day: of each user, of each team, of all."""
+        if self.by_day is None:
+            self.by_day = {}
+            for (owner, team, _, _), buckets in self.usage.items():
+                for whose in _whose(owner, team):
+                    of_one = self.by_day.setdefault(whose, {})
+                    for bucket, used in buckets.items():
+                        of_one[bucket // DAY_BUCKETS] = of_one.get(bucket // DAY_BUCKETS, 0) + used
+        return self.by_day
+
+    def used_ms(self, key: UsageKey, window_seconds: int, now: float) -> int:
+        """Device-ms charged under one key within a window that ends now, its oldest bucket counted whole."""
+        buckets = self.usage.get(key, {})
+        oldest = int(now - window_seconds) // BUCKET_SECONDS
+        known = self.sums.get((key, window_seconds))
+        if known is None or known[0] is not buckets or known[1] != oldest:
+            total = sum(used for bucket, used in buckets.items() if bucket >= oldest)
+            known = self.sums[key, window_seconds] = (buckets, oldest, total)
+        return known[2]
 
     def queued(self) -> Iterator[Workload]:
         """The line, first to last."""
@@ -129,16 +238,12 @@ class World:
         return (workloads[id_] for id_ in sorted(self.live))
 
     def holders_of(self, uuid: str) -> tuple[Workload, ...]:
-        """Who holds a device now, oldest first."""
+        """Who holds a device now, by id."""
         return tuple(self.workloads[id_] for id_ in self.leases.get(uuid, ()))
 
     def check(self, only: Iterable[int] | None = None) -> list[str]:
         """The invariants that do not hold, one sentence each. `only` looks at these workloads and what they touch."""
-        chosen = (
-            self.workloads.values()
-            if only is None
-            else [self.workloads[i] for i in only if i in self.workloads]
-        )
+        chosen = self.workloads.values() if only is None else [self.workloads[i] for i in only if i in self.workloads]
         uuids: Iterable[str] = self.leases if only is None else {
             uuid for w in chosen if w.lease is not None for uuid in w.lease.devices
         }  # fmt: skip
@@ -154,9 +259,7 @@ class World:
         if device is None:
             return [f"device {uuid} is leased and unknown"] if leases else []
         if len(leases) > 1 and any(lease.memory_bytes is None for lease in leases):
-            return [
-                f"device {uuid} is in {len(leases)} leases of which one is exclusive: {self.leases[uuid]}"
-            ]
+            return [f"device {uuid} is in {len(leases)} leases of which one is exclusive: {self.leases[uuid]}"]
         shared = sum(lease.memory_bytes or 0 for lease in leases)
         if device.memory_bytes is not None and shared > device.memory_bytes:
             return [f"device {uuid} has {device.memory_bytes} bytes and leases of {shared}"]
@@ -164,6 +267,7 @@ class World:
 
     def _index_problems(self) -> list[str]:
         fresh = World(self.policy)
+        fresh.devices, fresh.usage = self.devices, self.usage
         for id_ in sorted(self.workloads):
             fresh.put_workload(self.workloads[id_])
         broken = []
@@ -171,16 +275,30 @@ class World:
             broken.append("the line does not agree with the queued workloads")
         if set(fresh.live) != set(self.live) or set(fresh.ended) != set(self.ended):
             broken.append("the live or ended index does not agree with the states")
-        if {u: set(ids) for u, ids in fresh.leases.items()} != {
-            u: set(ids) for u, ids in self.leases.items()
-        }:
-            broken.append("the lease index does not agree with the leases")
+        if fresh.leases != self.leases or fresh.held != self.held:
+            broken.append("the index of what is held does not agree with the leases")
+        if fresh.lanes != self.lanes or fresh.queued_by != self.queued_by:
+            broken.append("the lanes do not agree with the queued workloads")
+        if fresh.keys.items() > self.keys.items():
+            broken.append("an idempotency key was forgotten before its workload")
         return broken
+
+
+def _whose(owner: str, team: str) -> tuple[Whose, Whose, Whose]:
+    return (("user", owner), ("team", team), ("", ""))
+
+
+def _added(buckets: dict[int, int], bucket: int, used: int, kept: int) -> dict[int, int]:
+    """New buckets with more use in one of them, and without those too old for it."""
+    new = {old: ms for old, ms in buckets.items() if old >= bucket - kept}
+    new[bucket] = new.get(bucket, 0) + used
+    return new
 
 
 def _workload_problems(workload: Workload) -> list[str]:
     broken = []
-    if workload.is_live and workload.lease is None:
+    is_placed_elsewhere = workload.state is State.YIELDING and workload.active_at is None
+    if workload.is_live and workload.lease is None and not is_placed_elsewhere:
         broken.append(f"{workload.title} is {workload.state} without a lease")
     if not workload.is_live and workload.lease is not None:
         broken.append(f"{workload.title} is {workload.state} with a lease")

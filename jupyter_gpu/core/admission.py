@@ -1,0 +1,184 @@
+"""What may enter the line: the queue and the team of an ask, its defaults, its limits.
+
+Beyond a limit an ask is refused; beyond a quota it waits, which is not decided here.
+"""
+
+from __future__ import annotations
+
+from math import isfinite
+
+import msgspec
+
+from ..errors import InvalidAsk, LimitExceeded, NotAllowed
+from ..model import Ask, Kind, Policy, Profile, QueuePolicy, Submit, WaitingReason, Workload, World
+from .lifecycle import Event, Submitted
+from .placement import most_at_once
+from .planner import rank_ms
+from .quota import use_permille
+
+#: Beyond ten years a length is a slip of the keyboard, and instants made with it would lose their seconds.
+LONGEST_SECONDS = 10 * 366 * 86_400
+
+
+def submit(world: World, command: Submit, now: float) -> list[Event]:
+    """Let a workload in, or say why it cannot be meant. A key that the owner has used already adds nothing."""
+    if command.idempotency_key is not None and (command.owner, command.idempotency_key) in world.keys:
+        return []
+    command = _with_profile(world.policy, command)
+    team = _team_for(world.policy, command)
+    queue = _queue_for(world.policy, command, team)
+    if command.kind is Kind.JOB and (command.spec is None or not command.spec.argv):
+        raise InvalidAsk("the job has nothing to run", hint="Give a command: `jupyter gpu submit -- python train.py`.")
+    ask = _limited(world, command, queue)
+    if world.queued_by.get(command.owner, 0) >= world.policy.most_queued:
+        raise LimitExceeded(
+            f"{command.owner} has {world.policy.most_queued} workloads waiting already, which is the most",
+            hint="Wait until some have ended, or cancel some.",
+        )
+    it = Workload(
+        id=world.last_id + 1,
+        kind=command.kind,
+        owner=command.owner,
+        team=team,
+        queue=queue.name,
+        name=command.name,
+        ask=ask,
+        submitted_at=now,
+        priority=queue.priority,
+        paused=command.paused,
+        not_before=command.not_before,
+        waiting=WaitingReason.DEVICES,
+        spec=command.spec,
+        account=command.account or command.owner,
+        holder=command.holder,
+        idempotency_key=command.idempotency_key,
+    )
+    rank = rank_ms(it, world, use_permille(world, it.owner, it.team, now))
+    return [Submitted(at=now, it=msgspec.structs.replace(it, rank_ms=rank))]
+
+
+def _with_profile(policy: Policy, command: Submit) -> Submit:
+    """The profile says what is asked for; a length or a queue of the asker's own goes before the profile's."""
+    if command.profile is None:
+        return command
+    profile: Profile | None = next((p for p in policy.profiles if p.name == command.profile), None)
+    if profile is None:
+        names = ", ".join(p.name for p in policy.profiles)
+        raise InvalidAsk(
+            f"there is no profile {command.profile!r}",
+            hint=f"Use one of: {names}." if names else "This broker offers no profiles.",
+        )
+    ask = msgspec.structs.replace(
+        command.ask,
+        devices=profile.devices,
+        device_class=profile.device_class,
+        memory_bytes=profile.memory_bytes,
+        duration_seconds=command.ask.duration_seconds or profile.duration_seconds,
+    )
+    return msgspec.structs.replace(command, ask=ask, queue=command.queue or profile.queue)
+
+
+def _team_for(policy: Policy, command: Submit) -> str:
+    """Fixed at submission: the team asked for, if the owner is in it, else their first."""
+    usual = policy.team_of(command.owner)
+    if command.team is None or command.team == usual:
+        return usual
+    if command.owner not in policy.teams.get(command.team, ()):
+        raise NotAllowed(
+            f"{command.owner} is not in the team {command.team!r}", hint="Leave the team out for your usual one."
+        )
+    return command.team
+
+
+def _queue_for(policy: Policy, command: Submit, team: str) -> QueuePolicy:
+    """The queue asked for, else the first that takes this kind from this person."""
+    if command.queue is None:
+        open_ones = [q for q in policy.queues if command.kind in q.kinds and _admits(q, command.owner, team)]
+        if not open_ones:
+            raise NotAllowed(f"no queue takes a {command.kind} from {command.owner}", hint="Ask an admin.")
+        return open_ones[0]
+    queue = policy.queue(command.queue)
+    if queue is None:
+        names = ", ".join(q.name for q in policy.queues)
+        raise InvalidAsk(f"there is no queue {command.queue!r}", hint=f"Use one of: {names}.")
+    if command.kind not in queue.kinds:
+        raise InvalidAsk(
+            f"the queue {queue.name} takes no {command.kind}s", hint="Leave the queue out for the usual one."
+        )
+    if not _admits(queue, command.owner, team):
+        raise NotAllowed(
+            f"{command.owner} may not enter the queue {queue.name}", hint="Ask an admin, or use another queue."
+        )
+    return queue
+
+
+def _admits(queue: QueuePolicy, owner: str, team: str) -> bool:
+    return not (queue.users or queue.teams) or owner in queue.users or team in queue.teams
+
+
+def _limited(world: World, command: Submit, queue: QueuePolicy) -> Ask:
+    """The ask with its defaults filled in, or the limit that it goes beyond."""
+    _refuse_the_meaningless(command)
+    ask = command.ask
+    if command.kind is Kind.RESERVATION and ask.duration_seconds is None:
+        usual = world.policy.reservation_seconds
+        ask = msgspec.structs.replace(ask, duration_seconds=min(usual, queue.longest_seconds or usual))
+    if queue.longest_seconds is not None and (ask.duration_seconds or 0) > queue.longest_seconds:
+        raise LimitExceeded(
+            f"{ask.duration_seconds} s is longer than the {queue.longest_seconds} s that the queue {queue.name} allows",
+            hint="Ask for less, or send the work to a queue for long jobs.",
+        )
+    most = world.policy.most_devices
+    if most is not None and ask.devices > most:
+        raise LimitExceeded(f"one ask may contain {most} devices, not {ask.devices}", hint="Ask for fewer.")
+    if ask.devices > 0:
+        _refuse_the_impossible(world, ask)
+    return ask
+
+
+def _refuse_the_meaningless(command: Submit) -> None:
+    """What says nothing, whoever asks and whatever there is."""
+    ask = command.ask
+    if ask.devices < 0:
+        raise InvalidAsk(f"{ask.devices} devices cannot be asked for", hint="Ask for 1 or more, or 0 to see no GPU.")
+    if ask.devices == 0 and command.kind is Kind.RESERVATION:
+        raise InvalidAsk("a reservation of 0 devices reserves nothing", hint="Ask for 1 or more.")
+    for word, value in (
+        ("length", ask.duration_seconds),
+        ("memory", ask.memory_bytes),
+        ("free memory", ask.min_free_bytes),
+        ("host memory", ask.host_memory_bytes),
+        ("CPU count", ask.cpus),
+    ):
+        if value is not None and value <= 0:
+            raise InvalidAsk(
+                f"a {word} of {value} cannot be meant", hint="Give something above zero, like 2h or 20GiB."
+            )
+    if (ask.duration_seconds or 0) > LONGEST_SECONDS:
+        raise InvalidAsk(f"a length of {ask.duration_seconds} s cannot be meant", hint="Give a length like 2h or 3d.")
+    if command.not_before is not None and not isfinite(command.not_before):
+        raise InvalidAsk(f"{command.not_before} is no instant", hint="Give a time like 18:00 or in 3h.")
+
+
+def _refuse_the_impossible(world: World, ask: Ask) -> None:
+    """What no device of this broker could ever serve must not wait for ever."""
+    if not world.devices:
+        raise LimitExceeded(
+            "this broker has no GPU",
+            hint="`jupyter gpu doctor` says why. `make demo` shows everything on simulated ones.",
+        )
+    for word, wanted, there in (
+        ("device class", ask.device_class, sorted({device.device_class for device in world.devices.values()})),
+        ("pool", ask.pool, sorted({device.pool for device in world.devices.values()})),
+    ):
+        if wanted is not None and wanted not in there:
+            raise InvalidAsk(f"there is no {word} {wanted!r} here", hint="Use one of: " + ", ".join(there) + ".")
+    most = most_at_once(world, ask)
+    if most < ask.devices:
+        what = f" of class {ask.device_class}" if ask.device_class else ""
+        what += " with that much memory" if ask.memory_bytes or ask.min_free_bytes else ""
+        what += " in one link group" if ask.same_link_group else ""
+        raise LimitExceeded(
+            f"{ask.devices} devices{what} cannot be had on one node: there {'is' if most == 1 else 'are'} {most}",
+            hint="`jupyter gpu devices` shows what there is.",
+        )
