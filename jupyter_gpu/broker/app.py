@@ -155,7 +155,7 @@ class GpuBroker(JupyterApp):
                 place=str(self.state_folder),
                 node=socket.gethostname(),
             )
-        return NvmlSource()
+        return NvmlSource(node=socket.gethostname())
 
     def take_locks(self) -> list[Lock]:
         """One broker for this store, and one for the devices of this machine."""

@@ -56,6 +56,7 @@ class Watch:
         #: Device -> the least memory that it ever showed while it was empty.
         self._baseline: dict[str, int | None] = {}
         self._looked_at = 0.0
+        self._had_fault = False
 
     @property
     def fault(self) -> str | None:
@@ -118,6 +119,9 @@ class Watch:
     def on_sample(self, sample: Sample) -> None:
         """Keep the newest readings, tell the listeners, and note what changed about the devices."""
         world = self._loop.world
+        if sample.fault is None and self._had_fault:
+            self._spawn(self.look_for_devices())  # the driver is back: look at once what it has
+        self._had_fault = sample.fault is not None
         for reading in sample.readings:
             world.readings[reading.uuid] = reading
         if self._loop.publisher.listeners:
