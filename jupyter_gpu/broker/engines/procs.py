@@ -56,8 +56,13 @@ def everyone() -> dict[int, Proc]:
 
 
 def descendants(root: int, among: dict[int, Proc] | None = None) -> dict[int, Proc]:
-    """All live processes below `root`, parents before their children."""
-    procs = everyone() if among is None else among
+    """All live processes below `root`, parents before their children.
+
+    Unless told `among` whom to look, the kernel's own lists of children are read first: they take no time, so
+    a process that lives for a moment is seen, but they may skip one while a sibling ends. The look at everyone
+    adds what they skipped.
+    """
+    procs = (_listed(root) | everyone()) if among is None else among
     children: dict[int, list[Proc]] = {}
     for proc in procs.values():
         children.setdefault(proc.parent, []).append(proc)
@@ -68,6 +73,21 @@ def descendants(root: int, among: dict[int, Proc] | None = None) -> dict[int, Pr
             if child.pid not in found:
                 found[child.pid] = child
                 line.append(child.pid)
+    return found
+
+
+def _listed(root: int) -> dict[int, Proc]:
+    """Those below `root` by the kernel's lists of children, which not every kernel has."""
+    found: dict[int, Proc] = {}
+    line = [root]
+    for pid in line:
+        with contextlib.suppress(OSError):
+            for task in os.listdir(f"/proc/{pid}/task"):  # noqa: PTH208
+                for word in _slurp(f"/proc/{pid}/task/{task}/children").split():
+                    proc = find(int(word))
+                    if proc and not proc.zombie and proc.pid not in found:
+                        found[proc.pid] = proc
+                        line.append(proc.pid)
     return found
 
 
