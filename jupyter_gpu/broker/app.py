@@ -15,8 +15,8 @@ import signal
 import socket
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, ClassVar
 
 from jupyter_core.application import JupyterApp
 from tornado.httpserver import HTTPServer
@@ -88,7 +88,7 @@ class GpuBroker(JupyterApp):
     )
     ready_fd = Int(-1, help="Write one line here: `ready`, or why not.").tag(config=True)
 
-    aliases: ClassVar[dict[str, str]] = {
+    aliases = {  # noqa: RUF012 - traitlets reads it off the class, and types it as an instance's
         "simulated": "GpuBroker.simulated_devices",
         "listen": "GpuBroker.listen",
         "ready-fd": "GpuBroker.ready_fd",
@@ -96,7 +96,7 @@ class GpuBroker(JupyterApp):
         "config": "JupyterApp.config_file",
         "log-level": "Application.log_level",
     }
-    flags: ClassVar[dict[str, Any]] = {
+    flags = {  # noqa: RUF012 - likewise
         "system": ({"GpuBroker": {"system": True}}, "The machine's shared broker, as root."),
     }
 
@@ -182,6 +182,7 @@ class _Broker:
     async def serve(self) -> None:
         app = self._app
         policy = app.read_policy()
+        gate = Gate(system=app.system, tokens=app.tokens)
         self._make_folders()
         locks = app.take_locks()
         async with contextlib.AsyncExitStack() as stack:
@@ -207,7 +208,7 @@ class _Broker:
             stack.push_async_callback(watch.close)
             stack.push_async_callback(reconciler.close)
             self._wire(loop, watch, reconciler)
-            stack.callback(self._listen(loop, policy))
+            stack.callback(self._listen(loop, gate))
             app.say_ready()
             log.info("serving %s devices at %s", len(loop.world.devices), app.socket_path)
             await self._until_stopped(loop)
@@ -264,15 +265,14 @@ class _Broker:
         except Exception:  # any Python may stand in a config file
             log.exception("the policy was not reloaded: the config file cannot be read")
 
-    def _listen(self, loop: Loop, policy: Policy) -> Any:
+    def _listen(self, loop: Loop, gate: Gate) -> Callable[[], None]:
+        """Open the doors; the answer closes them."""
         app = self._app
-        gate = Gate(system=app.system, tokens=app.tokens)
         server = HTTPServer(make_application(loop, gate), max_body_size=32 << 20)
         server.add_socket(bind_unix_socket(str(app.socket_path), mode=0o666 if app.system else 0o600))
         if app.listen:
             host, _, port = app.listen.rpartition(":")
             server.add_sockets(bind_sockets(int(port), host or "127.0.0.1"))
-        _ = policy
 
         def stop() -> None:
             server.stop()
