@@ -54,26 +54,12 @@ from .openapi import document
 SUBMIT_BYTES = LARGEST_BYTES * 4 // 3 + (4 << 20)
 LONGEST_WAIT_SECONDS = 300
 
-Limit = Annotated[int, msgspec.Meta(ge=1, le=500)]
-After = Annotated[int, msgspec.Meta(ge=0, le=views.LARGEST_ID)]
-
-
-class WorkloadsQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Which workloads, newest first; `after` is the `next` of the page before."""
-
-    state: State | None = None
-    kind: Kind | None = None
-    mine: bool = False
-    queue: str | None = None
-    after: After = 0
-    limit: Limit = 100
-
 
 class PageQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Which part of a list; `after` is the `next` of the page before."""
 
-    after: After = 0
-    limit: Limit = 100
+    after: views.After = 0
+    limit: views.Limit = 100
 
 
 class WaitQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -108,14 +94,10 @@ class StatusHandler(Base):
 class Workloads(Base):
     """/workloads."""
 
-    @endpoint(WorkloadPage, query=WorkloadsQuery)
-    async def get(self, query: WorkloadsQuery) -> WorkloadPage:
+    @endpoint(WorkloadPage, query=views.WorkloadsQuery)
+    async def get(self, query: views.WorkloadsQuery) -> WorkloadPage:
         """A page of workloads, those that ended too."""
-        owner = self.caller.name if query.mine else None
-        wanted = views.Filter(
-            state=query.state, kind=query.kind, owner=owner, queue=query.queue, after=query.after, limit=query.limit
-        )
-        return await views.page(self.loop, wanted, self.caller)
+        return await views.page(self.loop, query, self.caller)
 
     @endpoint(
         WorkloadView, scope=None, query=SubmitQuery, body=SubmitBody, body_bytes=SUBMIT_BYTES, statuses=(202, 201)

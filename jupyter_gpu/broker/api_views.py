@@ -5,7 +5,8 @@ What you may not see answers 404, the same as what does not exist.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from itertools import islice
+from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 
@@ -102,43 +103,68 @@ def renew(loop: Loop, it: Workload, holder_number: int) -> Renewal:
     return loop.renew(it.id, holder_number)
 
 
-class Filter(msgspec.Struct, frozen=True, kw_only=True):
-    """Which workloads a page is to hold."""
-
-    state: State | None
-    kind: Kind | None
-    owner: str | None
-    queue: str | None
-    after: int
-    limit: int
+Limit = Annotated[int, msgspec.Meta(ge=1, le=500)]
+After = Annotated[int, msgspec.Meta(ge=0, le=LARGEST_ID)]
 
 
-async def page(loop: Loop, wanted: Filter, caller: Caller) -> WorkloadPage:
-    """A page of workloads, newest first: the store has those that live as well as those that ended."""
-    world = loop.world
+class WorkloadsQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Which workloads, newest first; `after` is the `next` of the page before."""
 
-    def fits(it: Workload) -> bool:
-        return wanted.queue in (None, it.queue) and may_see(world, it, caller)
+    state: State | None = None
+    kind: Kind | None = None
+    mine: bool = False
+    queue: str | None = None
+    #: Without those that are over.
+    ended: bool = True
+    after: After = 0
+    limit: Limit = 100
 
-    def look(store: Store) -> tuple[list[Workload], int | None]:
-        found: list[Workload] = []
-        after, left = wanted.after, MOST_LOOKED_AT
-        while left > 0:
-            rows = store.workloads(owner=wanted.owner, state=wanted.state, kind=wanted.kind, after=after, limit=_ROWS)
-            for it in rows:
-                after = it.id
-                if fits(it):
-                    found.append(it)
-                if len(found) == wanted.limit:
-                    return found, after
-            if len(rows) < _ROWS:
-                return found, None
-            left -= len(rows)
-        return found, after
 
-    found, last = await loop.read(look)
+async def page(loop: Loop, wanted: WorkloadsQuery, caller: Caller) -> WorkloadPage:
+    """A page of workloads, newest first."""
+    if wanted.ended:
+        found, last = await loop.read(lambda store: _look(store, loop.world, wanted, caller))
+    else:
+        found, last = _living(loop.world, wanted, caller)
     now = loop.now()
-    return WorkloadPage(items=tuple(view(world, it, caller, now) for it in found), next=last)
+    return WorkloadPage(items=tuple(view(loop.world, it, caller, now) for it in found), next=last)
+
+
+def _fits(world: World, it: Workload, wanted: WorkloadsQuery, caller: Caller) -> bool:
+    return (
+        (wanted.queue is None or it.queue == wanted.queue)
+        and (wanted.state is None or it.state is wanted.state)
+        and (wanted.kind is None or it.kind is wanted.kind)
+        and (not wanted.mine or it.owner == caller.name)
+        and may_see(world, it, caller)
+    )
+
+
+def _living(world: World, wanted: WorkloadsQuery, caller: Caller) -> tuple[list[Workload], int | None]:
+    """Those that are not over; the world has all of them."""
+    ids = sorted((id_ for id_ in (*world.live, *(key[3] for key in world.line))), reverse=True)
+    later = (world.workloads[id_] for id_ in ids if not wanted.after or id_ < wanted.after)
+    found = list(islice((it for it in later if _fits(world, it, wanted, caller)), wanted.limit + 1))
+    return found[: wanted.limit], found[wanted.limit - 1].id if len(found) > wanted.limit else None
+
+
+def _look(store: Store, world: World, wanted: WorkloadsQuery, caller: Caller) -> tuple[list[Workload], int | None]:
+    """Those that live as well as those that ended, from the store, on its thread."""
+    found: list[Workload] = []
+    after, left = wanted.after, MOST_LOOKED_AT
+    owner = caller.name if wanted.mine else None
+    while left > 0:
+        rows = store.workloads(owner=owner, state=wanted.state, kind=wanted.kind, after=after, limit=_ROWS)
+        for it in rows:
+            after = it.id
+            if _fits(world, it, wanted, caller):
+                found.append(it)
+            if len(found) == wanted.limit:
+                return found, after
+        if len(rows) < _ROWS:
+            return found, None
+        left -= len(rows)
+    return found, after
 
 
 async def events(loop: Loop, it: Workload, caller: Caller, *, after: int, limit: int) -> EventPage:

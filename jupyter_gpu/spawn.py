@@ -1,0 +1,211 @@
+"""The only place outside the engines that starts processes: a short command with a deadline, and the broker itself.
+
+The broker is started detached: a session of its own, no terminal, nothing of the caller's but its environment without
+kernel marks and secrets. It tells on a pipe when it answers, or in one line why it does not, so nobody polls and
+nobody guesses.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import select
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from . import paths
+from .environment import stays_out
+from .errors import TREE, BrokerUnavailable, GpuError
+
+READY_WITHIN_SECONDS = 30.0
+NOT_FOUND = 127
+_TAIL_BYTES = 2_000
+# The brokers that this process started; each is reaped when the next one is due, if it has ended by then.
+_started: set[int] = set()
+
+
+class Finished(NamedTuple):
+    """How a short command went. `exit_code` is None where it was over its deadline and had to be ended."""
+
+    exit_code: int | None
+    output: str
+    errors: str
+
+
+def run(
+    argv: Sequence[str],
+    timeout_seconds: float,
+    *,
+    text: str = "",
+    cwd: str | None = None,
+    environ: Mapping[str, str] | None = None,
+) -> Finished:
+    """Run a short command to its end, and to no more than its deadline, with all that it started. Raises nothing."""
+    try:
+        process = subprocess.Popen(
+            list(argv),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            start_new_session=True,
+            cwd=cwd,
+            env=None if environ is None else dict(environ),
+        )
+    except (OSError, ValueError) as error:
+        return Finished(NOT_FOUND, "", str(error))
+    with process:
+        try:
+            output, errors = process.communicate(text.encode(), timeout=timeout_seconds)
+            code: int | None = process.returncode
+        except subprocess.TimeoutExpired:
+            code = None
+            _kill_group(process.pid)
+            output, errors = _what_is_left(process)
+    return Finished(code, output.decode("utf-8", "replace"), errors.decode("utf-8", "replace"))
+
+
+def _kill_group(pid: int) -> None:
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(pid, signal.SIGKILL)
+
+
+def _what_is_left(process: subprocess.Popen[bytes]) -> tuple[bytes, bytes]:
+    """What it said until then. A grandchild in another session may hold the pipes for ever; we do not wait for it."""
+    try:
+        return process.communicate(timeout=1.0)
+    except subprocess.TimeoutExpired as late:
+        for pipe in (process.stdout, process.stderr):
+            if pipe is not None:
+                pipe.close()
+        return late.stdout or b"", late.stderr or b""
+
+
+def start_broker(
+    arguments: Sequence[str] = (),
+    *,
+    environ: Mapping[str, str] | None = None,
+    timeout_seconds: float = READY_WITHIN_SECONDS,
+    is_there: Callable[[], bool] = lambda: False,
+) -> None:
+    """Start a broker of this user and return once it answers; raises the error it gives for not starting.
+
+    Two at once start one: the second waits for the first, and then `is_there` tells it that nothing is left to do.
+    """
+    environ = os.environ if environ is None else environ
+    state = paths.state_dir(environ)
+    with _alone(paths.runtime_dir(environ), timeout_seconds):
+        _reap()
+        if is_there():
+            return
+        state.mkdir(parents=True, exist_ok=True, mode=0o700)
+        log = state / "broker.log"
+        listen, tell = os.pipe()
+        try:
+            _launch([*arguments, f"--ready-fd={tell}"], tell, log, environ)
+        finally:
+            os.close(tell)
+        try:
+            said = _hear(listen, timeout_seconds)
+        finally:
+            os.close(listen)
+    if said != "ready":
+        _reap()
+        raise _why_not(said, log)
+
+
+@contextlib.contextmanager
+def _alone(folder: Path, timeout_seconds: float) -> Iterator[None]:
+    """One starter of this user at a time; the kernel drops the lock with its process."""
+    fd = os.open(
+        paths.make_private(folder) / "start.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600
+    )
+    deadline = time.monotonic() + timeout_seconds
+    try:
+        while True:
+            try:
+                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if time.monotonic() > deadline:
+                    raise BrokerUnavailable(
+                        "Somebody else of this account has been starting the broker for long."
+                    ) from None
+                time.sleep(0.02)  # flock(2) has no deadline of its own
+        yield
+    finally:
+        os.close(fd)
+
+
+def _launch(arguments: list[str], tell: int, log: Path, environ: Mapping[str, str]) -> None:
+    kept = {name: value for name, value in environ.items() if name.startswith(_OUR_WORDS) or not stays_out(name, value)}
+    with os.fdopen(os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600), "wb") as out:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "jupyter_gpu.broker.app", *arguments],
+            stdin=subprocess.DEVNULL,
+            stdout=out,
+            stderr=out,
+            pass_fds=(tell,),
+            start_new_session=True,
+            # The caller's folder would come first on sys.path, and could not be unmounted while the broker lives.
+            cwd="/",
+            env=kept,
+        )
+    _started.add(process.pid)
+    # It is meant to outlive us: without this Python would warn of a child that is forgotten while it runs.
+    process.returncode = 0
+
+
+def _reap() -> None:
+    for pid in list(_started):
+        try:
+            has_ended = os.waitpid(pid, os.WNOHANG)[0] == pid
+        except ChildProcessError:  # reaped by somebody else, or a child of the process that forked us
+            has_ended = True
+        if has_ended:
+            _started.discard(pid)
+
+
+#: What moves a broker aside or configures it goes on to it.
+_OUR_WORDS = ("JUPYTER_GPU_RUNTIME_DIR", "JUPYTER_GPU_STATE_DIR", "JUPYTER_CONFIG_PATH", "JUPYTER_GPU_NVML")
+
+
+def _hear(fd: int, timeout_seconds: float) -> str | None:
+    """The one line that a starting broker says; "" where it died without a word, None where it says nothing."""
+    deadline, said = time.monotonic() + timeout_seconds, b""
+    while b"\n" not in said:
+        left = deadline - time.monotonic()
+        if left <= 0 or not select.select([fd], [], [], left)[0]:
+            return None
+        part = os.read(fd, 4096)
+        if not part:
+            break
+        said += part
+    return said.decode("utf-8", "replace").split("\n", maxsplit=1)[0].strip()
+
+
+def _why_not(said: str | None, log: Path) -> GpuError:
+    """The error that a broker gave for not starting: its code, message and hint, with tabs between."""
+    if said is None:
+        return BrokerUnavailable("The broker was started and does not answer.", hint=f"Its log may say why: {log}")
+    code, tab, rest = said.partition("\t")
+    message, _, hint = rest.partition("\t")
+    if tab and message:
+        kinds = {kind.code: kind for kind in TREE}
+        return kinds.get(code, BrokerUnavailable)(message, hint=hint or None)
+    return BrokerUnavailable(
+        f"The broker ended at once: {said or _tail(log) or 'it said nothing.'}", hint=f"All of its log: {log}"
+    )
+
+
+def _tail(log: Path) -> str:
+    """The last words of a log, in one line."""
+    with contextlib.suppress(OSError):
+        lines = log.read_bytes()[-_TAIL_BYTES:].decode("utf-8", "replace").split("\n")
+        return " ".join(line.strip() for line in lines[-4:]).strip()
+    return ""
