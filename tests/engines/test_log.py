@@ -3,6 +3,7 @@
 import contextlib
 import json
 import os
+import signal
 import subprocess
 
 import pytest
@@ -148,6 +149,40 @@ async def test_a_start_on_a_full_disk_is_the_engines_fault_and_can_be_repeated(t
         await it.engine.take_back(1, 1)
         it.seen.clear()
         assert (await it.run("touch", "ran")).end is EndReason.SUCCEEDED
+
+
+@pytest.mark.faults
+@scenario
+async def test_a_disk_that_is_full_when_the_supervisor_comes_is_told_with_its_errno(tmp_path, small_disk):
+    """Without room for the outcome it makes no mark, and says so although its own log is on that disk too."""
+    async with bench(tmp_path) as it:
+        os.kill(it.engine.launcher_pid, signal.SIGSTOP)
+        await it.hand_over("touch", "ran")
+        with contextlib.suppress(OSError):
+            (small_disk / "ballast").write_bytes(b"x" * (1 << 20))
+        os.kill(it.engine.launcher_pid, signal.SIGCONT)
+        outcome = await it.end()
+        assert (outcome.end, outcome.engine_fault) == (EndReason.LAUNCH_FAILED, True)
+        assert "No space left on device" in outcome.detail
+        assert it.file("started") is None
+        assert not (it.work / "ran").exists()
+
+
+@pytest.mark.faults
+@scenario
+async def test_a_job_that_has_filled_the_disk_can_still_be_stopped(tmp_path, small_disk):
+    """The room for an order was taken at the hand-over, also for a second one."""
+    async with bench(tmp_path) as it:
+        deaf = "import os, signal, time\nsignal.signal(15, lambda *_: os.write(1, b'told'))\n"
+        await it.hand_over(*PYTHON, "-c", deaf + "while True: os.write(1, b'z' * 50_000); time.sleep(0.01)")
+        await it.says(b"z")
+        with contextlib.suppress(OSError):
+            (small_disk / "ballast").write_bytes(b"x" * (1 << 20))
+        await it.order(grace=600)
+        await until(lambda: it.file("order.json"))
+        await it.order(grace=0, kill_after=0, reason="cancelled")
+        assert (await it.end()).noticed
+        assert it.file("outcome.json")["order"]["reason"] == "cancelled"
 
 
 @scenario

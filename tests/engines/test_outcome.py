@@ -1,5 +1,7 @@
 """The outcome: what the main process said, what the job saved, and on what evidence."""
 
+import os
+import subprocess
 import sys
 from pathlib import Path
 
@@ -140,3 +142,24 @@ async def test_without_a_cgroup_all_else_is_the_same(tmp_path):
         await it.end()
         await until(lambda: it.engine.inventory()[1].stage is Stage.GONE)
         assert not list(it.work.iterdir())
+
+
+def test_in_a_cgroup_that_systemd_gave_us_attempts_are_made_beside_the_broker(tmp_path):
+    """With Delegate=yes the broker steps aside, so that memory is counted per attempt; never anywhere else."""
+    mounts = [line.split() for line in Path("/proc/self/mounts").read_text().splitlines()]
+    folder = next((Path(mount[1]) for mount in mounts if mount[2] == "cgroup2"), tmp_path) / f"test-{os.getpid()}"
+    try:
+        folder.mkdir()
+        os.setxattr(folder, "user.delegate", b"1")
+        (folder / "cgroup.procs").stat()
+    except OSError:
+        pytest.skip("no cgroup of version 2 can be made here")
+    code = "import os, sys; open(sys.argv[1] + '/cgroup.procs', 'w').write('0'); "
+    code += "from jupyter_gpu.broker.engines import cgroup; print(cgroup.parents()); print(cgroup.parents())"
+    try:
+        words = [sys.executable, "-c", code, folder]
+        told = subprocess.run(words, capture_output=True, text=True, check=True, cwd=HERE).stdout.splitlines()
+        assert [str(folder) in line and f"{folder}/broker" not in line for line in told] == [True, True]
+        assert (folder / "broker").is_dir()
+    finally:
+        cgroup.remove([str(folder)])

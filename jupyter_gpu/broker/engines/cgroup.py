@@ -17,7 +17,26 @@ from . import procs
 
 
 def parents() -> list[str]:
-    """The cgroups that we are in ourselves and may make children of."""
+    """The cgroups below which we may make one per attempt: our own, or the one that systemd gave into our hands.
+
+    Version 2 counts memory per child only below a cgroup that has no processes of its own. So in a delegated one
+    (a unit with Delegate=yes, with or without DelegateSubgroup=) we step aside into a child, and never else.
+    """
+    found = []
+    for version, folder in _own():
+        if version == "2" and _is_delegated(folder):
+            enter(make([f"{folder}/broker"]) or [f"{folder}/broker"])
+            _count_memory(folder)
+        elif version == "2" and _is_delegated(above := os.path.dirname(folder)):  # noqa: PTH120
+            _count_memory(above)
+            folder = above  # noqa: PLW2901
+        if os.access(folder, os.W_OK):
+            found.append(folder)
+    return found
+
+
+def _own() -> list[tuple[str, str]]:
+    """The cgroups that we are in, as (version, folder): of version 2, and of version 1 the memory controller."""
     own = {}
     for line in _read("/proc/self/cgroup").splitlines():
         number, controllers, path = line.split(":", 2)
@@ -30,10 +49,23 @@ def parents() -> list[str]:
         key = "2" if what == "cgroup2" else "memory" if what == "cgroup" and "memory" in options else None
         if key in own and (own[key] + "/").startswith(root.rstrip("/") + "/"):
             below = own[key][len(root.rstrip("/")) :].strip("/")
-            parent = f"{point}/{below}".rstrip("/")
-            if os.access(parent, os.W_OK):
-                found.append(parent)
+            found.append(("2" if key == "2" else "1", f"{point}/{below}".rstrip("/")))
     return found
+
+
+def _is_delegated(folder: str) -> bool:
+    """Whether systemd has marked it as handed over to its user."""
+    for mark in ("user.delegate", "trusted.delegate"):
+        with contextlib.suppress(OSError):
+            if os.getxattr(folder, mark) == b"1":
+                return os.access(folder, os.W_OK)
+    return False
+
+
+def _count_memory(folder: str) -> None:
+    # EBUSY where others still are inside, ENOENT where the controller is not ours: then nothing is counted.
+    with contextlib.suppress(OSError), open(f"{folder}/cgroup.subtree_control", "w") as file:  # noqa: PTH123
+        file.write("+memory")
 
 
 def make(folders: list[str]) -> list[str]:

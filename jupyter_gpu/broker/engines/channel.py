@@ -52,7 +52,7 @@ class Channel:
             with self._log.open("ab") as log:
                 self._process = subprocess.Popen(
                     launcher.command(theirs.fileno()), pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL,
-                    stdout=log, stderr=log, env={}, start_new_session=True,
+                    stdout=log, stderr=log, env=_needed(), start_new_session=True,
                 )  # fmt: skip
         except OSError:
             ours.close()
@@ -130,3 +130,8 @@ class Channel:
         ours.close()
         if ours is self._current:
             self._current = None
+
+
+def _needed() -> dict[str, str]:
+    """Of our environment only what our own interpreter may need to start; nobody's tokens."""
+    return {name: os.environ[name] for name in ("LD_LIBRARY_PATH",) if name in os.environ}

@@ -7,7 +7,6 @@ submitted script is replaced by its copy such that it notices as little of it as
 
 from __future__ import annotations
 
-import os
 import re
 import shlex
 from pathlib import PurePath
@@ -26,8 +25,8 @@ _PYTHON = re.compile(r"(python|pypy)[\d.]*t?")
 
 
 def text(packed: str) -> str:
-    """Undo the packing of the model, keeping bytes that are no UTF-8 as surrogates."""
-    return os.fsdecode(unpack_bytes(packed))
+    """Undo the packing of the model, keeping bytes that are no UTF-8 as surrogates, whatever the broker's locale."""
+    return unpack_bytes(packed).decode("utf-8", "surrogateescape")
 
 
 def argument_list(spec: JobSpec, runner: str, first_line: str) -> tuple[list[str], bool]:

@@ -10,11 +10,14 @@ Standard library only: the launcher imports it.
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
 import time
 from typing import Any
 
+#: No room on the disk, for anybody or for this user.
+FULL = (errno.ENOSPC, errno.EDQUOT)
 SPEC = "spec.json"
 ENVIRONMENT = "environment.json"
 MARK = "started"
@@ -23,6 +26,7 @@ NOTICE = "notice.json"
 OUTCOME = "outcome.json"
 LOG = "log"
 GAPS = "log.gaps"
+_ORDER_BYTES = 1024
 
 
 def write_whole(path: str, content: Any, mode: int = 0o600) -> None:
@@ -37,16 +41,36 @@ def write_whole(path: str, content: Any, mode: int = 0o600) -> None:
         raise
 
 
+def reserve_order(folder: str) -> None:
+    """Take the room for an order, so that a job which has filled the disk can still be stopped."""
+    with open(f"{folder}/{ORDER}", "xb") as file:  # noqa: PTH123
+        file.write(b" " * _ORDER_BYTES)
+
+
+def write_order(folder: str, order: Any) -> None:
+    """Write an order; on a full disk into the room that was taken for it."""
+    path = f"{folder}/{ORDER}"
+    try:
+        write_whole(path, order)
+    except OSError as error:
+        if error.errno not in FULL:
+            raise
+        # Not a rename, so it could be read half-written: then it is no JSON, and is read again.
+        with open(path, "r+b") as file:  # noqa: PTH123
+            file.write(json.dumps(order).encode().ljust(_ORDER_BYTES))
+
+
 def make_mark(folder: str, content: Any) -> bool:
     """Make the started mark; False where somebody else has made it. Never removed."""
     draft = f"{folder}/{MARK}.{os.getpid()}"
-    _write(draft, content, 0o600)
     try:
+        _write(draft, content, 0o600)
         os.link(draft, f"{folder}/{MARK}")
     except FileExistsError:
         return False
     finally:
-        os.unlink(draft)  # noqa: PTH108
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(draft)  # noqa: PTH108
     return True
 
 
@@ -71,8 +95,12 @@ class Reserved:
     def __init__(self, path: str, room_bytes: int = 4096) -> None:
         self._path, self._draft = path, f"{path}.{os.getpid()}"
         self._file = os.open(self._draft, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-        with contextlib.suppress(OSError):  # some file systems cannot reserve; then it is as good as a plain file
+        try:
             os.posix_fallocate(self._file, 0, room_bytes)
+        except OSError as error:  # some file systems cannot reserve; then it is as good as a plain file
+            if error.errno in FULL:
+                self.discard()
+                raise
 
     def publish(self, content: Any) -> None:
         """Write it durably and give it its name. May be called again with other content after a failure."""

@@ -71,11 +71,12 @@ def _fork(channel: socket.socket, folder: str) -> None:
     try:
         supervise(folder, lambda what, *more: report(channel, what, folder, *more))
     except BaseException as error:  # noqa: BLE001 - whatever it is, the broker must hear of it
-        traceback.print_exc()
         number = error.errno if isinstance(error, OSError) else None
         report(channel, "fault", folder, number, f"{type(error).__name__}: {error}")
-        os._exit(1)
-    os._exit(0)
+        with contextlib.suppress(OSError):  # the log may be on the full disk that it tells of
+            traceback.print_exc()
+    finally:
+        os._exit(0)  # never back into the launcher's loop
 
 
 def report(channel: socket.socket, what: str, folder: str, *more: object) -> None:

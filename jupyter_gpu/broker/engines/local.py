@@ -23,7 +23,7 @@ from typing import Any
 
 import msgspec
 
-from ...model import EndReason, Holder, Outcome
+from ...model import EndReason, Holder, Outcome, unpack_bytes
 from . import aftermath, cgroup, command, files, procs
 from .accounts import Account, Accounts
 from .base import Attempt, Order, Sighting, Stage
@@ -44,6 +44,8 @@ class _Entry:
     prepared: bool = False
     #: When the launcher was last asked to start it (monotonic); None: not this launcher.
     asked_at: float | None = None
+    #: What its supervisor failed of, if that was told.
+    fault: str = ""
     #: Nobody wants to hear of it any more; forgotten once it is over.
     unwanted: bool = False
     clearing: asyncio.Task[None] | None = None
@@ -63,7 +65,7 @@ class LocalEngine:
     def __init__(self, folder: Path) -> None:
         self._root = folder
         self._accounts = Accounts()
-        self._cgroups = cgroup.parents()
+        self._cgroups: list[str] = []
         self._entries: dict[tuple[int, int], _Entry] = {}
         self._newest: dict[int, Sighting] = {}
         self._channel: Channel | None = None
@@ -75,6 +77,7 @@ class LocalEngine:
     async def start(self, on_sighting: Callable[[Sighting], None]) -> None:
         """Adopt what an earlier broker left and begin to report."""
         self._on_sighting = on_sighting
+        self._cgroups = cgroup.parents()
         for folder in (self._root, self._root / "live"):
             folder.mkdir(parents=True, exist_ok=True)
         self._root.chmod(0o711)  # a job reads its notice, its script's copy, and nothing else
@@ -131,7 +134,7 @@ class LocalEngine:
         if entry is None or entry.sighting.stage is Stage.GONE or entry.sighting.order == order:
             return
         try:
-            files.write_whole(f"{entry.folder}/{files.ORDER}", msgspec.to_builtins(order))
+            files.write_order(entry.folder, msgspec.to_builtins(order))
         except OSError:
             return  # the loop sees that it was not taken, and orders again
         self._see(entry, order=order)
@@ -177,7 +180,7 @@ class LocalEngine:
         spec = attempt.spec
         first_line = ""
         if spec.script_copy is not None and spec.script_index == 0:
-            with open(os.fsencode(command.text(spec.script_copy)), "rb") as file:  # noqa: PTH123
+            with open(unpack_bytes(spec.script_copy), "rb") as file:  # noqa: PTH123
                 first_line = os.fsdecode(file.readline(4096))
         runner = f"{folder}/run_copy.py"
         argv, runs_copy = command.argument_list(spec, runner, first_line)
@@ -201,6 +204,8 @@ class LocalEngine:
             "cgroups": [f"{parent}/{self._cgroup_name(attempt)}" for parent in self._cgroups],
         }
         environment = command.environment(attempt, f"{folder}/{files.NOTICE}", account)
+        with contextlib.suppress(FileExistsError):
+            files.reserve_order(folder)
         files.write_whole(f"{folder}/{files.ENVIRONMENT}", environment)
         files.write_whole(f"{folder}/{files.SPEC}", content)
         (self._root / "live" / f"{attempt.workload}.{attempt.attempt}").touch()
@@ -226,6 +231,7 @@ class LocalEngine:
                 outcome = files.never_started(detail)
                 files.write_whole(f"{entry.folder}/{files.OUTCOME}", outcome)
                 self._over(entry, outcome)
+                _remove_environment(entry)
                 return
         self._settle(entry)
 
@@ -324,8 +330,9 @@ class LocalEngine:
                 files.write_whole(f"{entry.folder}/{files.OUTCOME}", outcome)
             elif done:
                 order = files.read(f"{entry.folder}/{files.ORDER}")
-                outcome = aftermath.lost(entry.folder, why=_why_lost(mark), forced=forced, order=order)
+                outcome = aftermath.lost(entry.folder, why=_why_lost(mark, entry.fault), forced=forced, order=order)
         entry.clearing = None
+        _remove_environment(entry)
         if done and outcome and outcome.get("gone"):
             self._over(entry, outcome)
         # Else something hangs in the kernel, or the disk is full: the next look around tries again.
@@ -341,7 +348,9 @@ class LocalEngine:
         if what == "fault":
             if not entry.is_marked:
                 self._over(entry, _engine_fault(f"could not start a supervisor: {more[1]}"))
-            return  # a supervisor that failed later is seen by its pidfd
+            else:
+                entry.fault = str(more[1])  # its pidfd tells when it is gone
+            return
         if what == "started" and entry.pidfd is None:
             pid, start_ticks, boot_id = more
             self._watch(entry, {"pid": pid, "start_ticks": start_ticks, "boot_id": boot_id})
@@ -361,9 +370,17 @@ class LocalEngine:
         self._look = asyncio.get_running_loop().call_later(_LOOK_SECONDS, self._look_around)
 
 
-def _why_lost(mark: dict[str, Any]) -> str:
+def _remove_environment(entry: _Entry) -> None:
+    """Keep no variables of a user whose job's supervisor has not come to read them."""
+    with contextlib.suppress(OSError):
+        os.unlink(f"{entry.folder}/{files.ENVIRONMENT}")  # noqa: PTH108
+
+
+def _why_lost(mark: dict[str, Any], fault: str) -> str:
     if mark.get("boot_id") not in (None, procs.boot_id()):
         return "the machine was restarted while it ran"
+    if fault:
+        return f"its supervisor failed: {fault}"
     return "its supervisor was ended from outside before the outcome was known"
 
 

@@ -31,8 +31,7 @@ from .verdict import judge
 _PR_SET_CHILD_SUBREAPER = 36
 _LOOK_SECONDS = 1.0
 _CHUNK = 64 * 1024
-_FULL = (errno.ENOSPC, errno.EDQUOT)
-_NOT_THE_COMMANDS_FAULT = (errno.EAGAIN, errno.ENOMEM, errno.ENFILE, errno.EMFILE, *_FULL)
+_NOT_THE_COMMANDS_FAULT = (errno.EAGAIN, errno.ENOMEM, errno.ENFILE, errno.EMFILE, *files.FULL)
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
@@ -57,7 +56,7 @@ def supervise(folder: str, tell: Callable[..., None]) -> None:
         tell("marked")
         return
     # Read once and gone: what a user's variables hold shall not lie about for as long as the log does.
-    spec["environment"] = files.read(f"{folder}/{files.ENVIRONMENT}") or {}
+    spec["environment"] = files.read(f"{folder}/{files.ENVIRONMENT}")
     os.unlink(f"{folder}/{files.ENVIRONMENT}")  # noqa: PTH108
     tell("started", me.pid, me.start_ticks, procs.boot_id())
     _Supervisor(folder, spec, tell, outcome).run()
@@ -241,7 +240,7 @@ class _Supervisor:
             try:
                 self.reserved.publish(whole := self._whole_outcome())
             except OSError as error:
-                if error.errno not in _FULL:
+                if error.errno not in files.FULL:
                     raise
                 time.sleep(_LOOK_SECONDS)
             else:
