@@ -19,7 +19,7 @@ def bench_broker(devices: int = 8) -> Iterator[tuple[Broker, Path]]:
     """A broker aside with simulated devices, and a scratch folder."""
     with tempfile.TemporaryDirectory(prefix="jg-bench-") as scratch:
         root = Path(scratch)
-        with a_broker(root / "b", simulated=devices, policy={}) as broker:
+        with a_broker(root / "b", devices=devices, policy={}) as broker:
             yield broker, root
 
 

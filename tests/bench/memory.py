@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import psutil
-from jupyter_gpu.client import AsyncClient
 
+from jupyter_gpu.client import AsyncClient
 from jupyter_gpu.model import Ask, SubmitBody
 
 from .ground import a_noop, bench_broker, row
@@ -19,9 +19,9 @@ KEPT = 10_000
 def run() -> list[dict[str, Any]]:
     """Queued, paused, of a hundred names: as they wait for a long night."""
     with bench_broker(8) as (broker, root):
-        empty = _resident(broker.process.pid)
+        empty = _resident(broker.pid)
         asyncio.run(_fill(broker.environment, root))
-        full = _resident(broker.process.pid)
+        full = _resident(broker.pid)
     return [
         row(
             f"broker memory with {KEPT:,} workloads kept",

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -55,10 +54,15 @@ class Played:
 
     training: WorkloadView
     reservation: WorkloadView
-    events: list[str]
+    history: list[EventView]
     folder: Path
     undisturbed: str
     disturbed: str
+
+    @property
+    def events(self) -> list[str]:
+        """The names of what happened to the training."""
+        return [named(event) for event in self.history]
 
     def durable_steps(self) -> list[int]:
         """The steps of the log, in order."""
@@ -84,6 +88,7 @@ def play(
     step_seconds: float = 0.05,
     grace_seconds: int | None = None,
     tell: Tell = lambda _: None,
+    while_held: Callable[[], None] = lambda: None,
 ) -> Played:
     """Fill `devices` with trainings, reserve one for a person, and follow the one that had to yield to its end."""
     client = broker.client
@@ -105,7 +110,9 @@ def play(
     victim = next(job for job in jobs if client.workload(job.id).preemptions)
     folder = folders[jobs.index(victim)]
     tell(f"Job {victim.id} saved and yielded at step {len(steps_in(folder / 'ran.jsonl'))} of {steps}.")
-    tell(f"Reservation {reservation.id} holds {', '.join(reservation.devices)}; the person works, then gives it back.")
+    tell(f"Reservation {reservation.id} holds {', '.join(reservation.devices)}; the person works.")
+    while_held()
+    tell(f"The person gives it back: `jupyter gpu release {reservation.id}`.")
     client.release(reservation.id)
     reservation = client.wait(reservation.id, until="ended", timeout_seconds=60)
     training = client.wait(victim.id, until="ended", timeout_seconds=120)
@@ -115,7 +122,7 @@ def play(
     return Played(
         training=training,
         reservation=reservation,
-        events=[named(event) for event in client.events(training.id)],
+        history=list(client.events(training.id)),
         folder=folder,
         undisturbed=undisturbed,
         disturbed=script.result(folder),
@@ -159,7 +166,3 @@ def problems(played: Played, *, repeated_at_most: int = 0, steps: int = 40) -> l
     if played.disturbed != played.undisturbed:
         found.append(f"the weights are {played.disturbed}, not {played.undisturbed}")
     return found
-
-
-if __name__ == "__main__":
-    sys.exit("play it with: make demo")

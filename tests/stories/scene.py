@@ -12,10 +12,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from jupyter_gpu.client import Client
-
 from jupyter_gpu.broker.engines import procs
+from jupyter_gpu.client import Client
 from jupyter_gpu.model import Holder
+from jupyter_gpu.spawn import start_broker
 
 SCRIPTS = Path(__file__).parent / "scripts"
 
@@ -81,27 +81,30 @@ def this_process() -> Holder:
 
 @dataclass
 class Broker:
-    """A running broker of a story."""
+    """A running broker of a story, with folders of its own."""
 
-    process: subprocess.Popen[bytes]
     client: Client
     environment: dict[str, str] = field(default_factory=dict)
 
+    @property
+    def pid(self) -> int:
+        """Its process."""
+        return self.client.broker().pid
+
     def cli(self, *args: str) -> str:
         """What `jupyter gpu ARGS` prints."""
-        done = subprocess.run(
-            [sys.executable, "-m", "jupyter_gpu.cli", *args],
-            env=self.environment, capture_output=True, text=True, timeout=60, check=False,
-        )  # fmt: skip
+        argv = [sys.executable, "-c", "from jupyter_gpu.cli import main; main()", *args]
+        done = subprocess.run(argv, env=self.environment, capture_output=True, text=True, timeout=60, check=False)
         assert done.returncode == 0, done.stderr
         return done.stdout
 
 
 @contextlib.contextmanager
-def a_broker(
-    root: Path, *, simulated: int, policy: dict[str, object], arguments: tuple[str, ...] = ()
-) -> Iterator[Broker]:
-    """Start the real broker with folders of its own; at the end its jobs are cancelled and it is stopped."""
+def a_broker(root: Path, *, devices: int | None, policy: dict[str, object]) -> Iterator[Broker]:
+    """Start the real broker aside from the machine's own, with so many simulated devices (None: the real ones).
+
+    At the end whatever still runs is cancelled and the broker is stopped.
+    """
     root.mkdir(parents=True, exist_ok=True)
     config = root / "jupyter_gpu_config.py"
     config.write_text(f"c.GpuBroker.policy = {policy!r}\n")
@@ -110,27 +113,14 @@ def a_broker(
         "JUPYTER_GPU_STATE_DIR": str(root / "state"),
         "COLUMNS": "100",
     }
-    read, write = os.pipe()
-    command = [
-        sys.executable, "-m", "jupyter_gpu.broker.app", f"--config={config}", f"--simulated={simulated}",
-        f"--ready-fd={write}", *arguments,
-    ]  # fmt: skip
-    with (root / "broker.log").open("wb") as log:
-        process = subprocess.Popen(command, env=environment, pass_fds=[write], stdout=log, stderr=log)
-    os.close(write)
-    with os.fdopen(read, "rb") as ready:
-        said = ready.readline().decode().strip()
-    try:
-        assert said == "ready", f"{said}\n{(root / 'broker.log').read_text()}"
-        with Client(environ=environment) as client:
-            yield Broker(process, client, environment)
-            _leave_nothing(client)
-    finally:
-        process.terminate()
-        process.wait(timeout=20)
-
-
-def _leave_nothing(client: Client) -> None:
-    for it in client.workloads(state="active"):
-        with contextlib.suppress(Exception):
-            client.cancel(it.id)
+    arguments = [f"--config={config}", *([] if devices is None else [f"--simulated={devices}"])]
+    start_broker(arguments, environ=environment)
+    with Client(environ=environment) as client:
+        try:
+            yield Broker(client, environment)
+        finally:
+            for it in client.workloads(mine=True):
+                if it.end is None:
+                    client.cancel(it.id)
+                    client.wait(it.id, until="ended", timeout_seconds=60)
+            client.stop_broker()

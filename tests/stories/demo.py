@@ -1,0 +1,80 @@
+"""`make demo`: the story of preemption and resumption, played with real processes and told as it happens.
+
+With an NVIDIA driver it uses the real GPUs; without, four simulated ones, labelled wherever they are shown. `--check`
+says only whether every step came true, by its exit code.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from rich.console import Console
+
+from jupyter_gpu.errors import GpuError
+
+from .preempt_and_resume import EVENTS, POLICY, Tell, play, problems
+from .scene import DIGITS, a_broker
+
+SIMULATED = 4
+STEPS = 60
+
+
+def main() -> int:
+    """Play it, print the proofs, and say what did not come true."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--check", action="store_true", help="exit non-zero unless every step came true")
+    parser.parse_args()
+    console = Console(highlight=False)
+    begun = time.monotonic()
+
+    def tell(text: str) -> None:
+        console.print(f"[dim]{time.monotonic() - begun:5.1f} s[/]  ", end="")
+        console.print(text, markup=False)
+
+    with tempfile.TemporaryDirectory(prefix="jg-demo-") as scratch:
+        try:
+            found = _tell_the_story(console, tell, Path(scratch))
+        except (GpuError, AssertionError) as error:
+            found = [str(error)]
+    for problem in found:
+        console.print(f"[red]not true:[/] {problem}")
+    console.print("[red]The story did not come true.[/]" if found else "[green]Every step of the story came true.[/]")
+    return 1 if found else 0
+
+
+def _tell_the_story(console: Console, tell: Tell, scratch: Path) -> list[str]:
+    devices = SIMULATED if _real_devices() == 0 else None
+    with a_broker(scratch / "broker", devices=devices, policy=POLICY) as broker:
+        count = len(broker.client.devices().items)
+        kind = "simulated GPUs: this machine has no NVIDIA driver" if devices else "real GPUs"
+        console.print(f"A broker with {count} {kind}.\n")
+
+        def show_status() -> None:
+            console.print("\n[bold]jupyter gpu status[/]")
+            console.print(broker.cli("status"), markup=False)
+
+        played = play(broker, scratch, DIGITS, devices=count, steps=STEPS, tell=tell, while_held=show_status)
+        console.print()
+        console.print(f"[bold]jupyter gpu events {played.training.id}[/]")
+        console.print(broker.cli("events", str(played.training.id)), markup=False)
+        console.print("[bold]What proves it[/]")
+        console.print(f"  steps that ran exactly once: {len(played.durable_steps())} of {STEPS}, none twice")
+        console.print(f"  weights undisturbed: {played.undisturbed}")
+        console.print(f"  weights preempted:   {played.disturbed}")
+        console.print(f"  the events are {'those' if played.events == EVENTS else 'NOT those'} of the test\n")
+        return problems(played, steps=STEPS)
+
+
+def _real_devices() -> int:
+    """How many GPUs the driver shows; 0 without one."""
+    from jupyter_gpu.broker.telemetry_nvml import NvmlSource
+
+    return len(NvmlSource().devices() or ())
+
+
+if __name__ == "__main__":
+    sys.exit(main())
