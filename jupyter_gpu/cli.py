@@ -1,0 +1,182 @@
+"""`jupyter gpu ...`: the group, its verbs and its one entry, `run`.
+
+The verbs live in cli_*.py and are imported when they are called, so that `--help` answers at once. Commands never end
+the process: they return an exit code or raise, and `run` turns that into a number, for the terminal as for the
+magics, which hand in their own client and consoles.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from . import __version__
+from .cli_base import INTERRUPTED, PIPE_CLOSED, Face, at_end_of_pipe, usage_error, wants_json
+from .errors import GpuError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from .client import Client
+    from .model import Holder
+
+PROGRAM = "jupyter gpu"
+COMPLETE_VARIABLE = "_JUPYTER_GPU_COMPLETE"
+
+# Verb -> the module that has it and what `--help` says. Written here so that help imports none of them; a test
+# compares both.
+VERBS: dict[str, dict[str, tuple[str, str]]] = {
+    "Ask": {
+        "reserve": ("cli_reserve", "Reserve GPUs for this shell, or for one command."),
+        "submit": ("cli_submit", "Queue a job; it runs when its GPUs are free."),
+    },
+    "See": {
+        "status": ("cli_see", "Show the GPUs, your work, your quota and the lines."),
+        "queue": ("cli_see", "List what runs and what waits, and why."),
+        "show": ("cli_show", "Show all that is known of one workload."),
+        "log": ("cli_log", "Show what a job printed."),
+        "events": ("cli_show", "Tell the story of one workload."),
+        "quota": ("cli_see", "Show what you hold, use and have left."),
+        "devices": ("cli_see", "List the GPUs with their UUIDs."),
+    },
+    "Change": {
+        "wait": ("cli_act", "Wait until workloads have ended or hold their GPUs."),
+        "cancel": ("cli_act", "End workloads, or give up their places in line."),
+        "pause": ("cli_act", "Keep queued jobs from starting; they keep their places."),
+        "let-go": ("cli_act", "Let paused jobs start."),
+        "extend": ("cli_act", "Ask for more time."),
+        "release": ("cli_act", "Give reservations back."),
+    },
+    "Operate": {
+        "cordon": ("cli_operate", "Give no new leases on GPUs."),
+        "uncordon": ("cli_operate", "Give leases on GPUs again."),
+        "drain": ("cli_operate", "Cordon GPUs, and ask the work on them to yield."),
+        "broker": ("cli_operate", "Show, start or stop the broker."),
+        "doctor": ("cli_doctor", "Check what could be wrong, and say what helps."),
+        "completion": ("cli_operate", "Print what makes your shell complete these commands."),
+    },
+}
+_HOME = {verb: entry for verbs in VERBS.values() for verb, entry in verbs.items()}
+
+# What people of other queues type.
+_MEANT = {
+    "list": "queue", "ls": "queue", "ps": "queue", "top": "status", "logs": "log", "tail": "log", "kill": "cancel",
+    "stop": "cancel", "rm": "cancel", "run": "submit", "start": "let-go", "resume": "let-go", "hold": "pause",
+    "info": "show", "inspect": "show", "gpus": "devices", "free": "release",
+}  # fmt: skip
+
+
+class Verbs(click.Group):
+    """The group, whose commands are imported when they are called."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
+        """Name the verbs in the order of the help."""
+        return list(_HOME)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
+        """Import the verb."""
+        if cmd_name not in _HOME:
+            return None
+        module = import_module(f".{_HOME[cmd_name][0]}", __package__)
+        command: click.Command = getattr(module, cmd_name.replace("-", "_"))
+        return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find the verb, or say which was meant."""
+        word = args[0]
+        if word in _HOME or word.startswith("-") or ctx.resilient_parsing:
+            return super().resolve_command(ctx, args)
+        near = [_MEANT[word]] if word in _MEANT else difflib.get_close_matches(word, _HOME, n=2)
+        meant = f" Did you mean {' or '.join(near)}?" if near else ""
+        raise click.UsageError(f"There is no command {word!r}.{meant}", ctx)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
+        """List the verbs by what they are for."""
+        for title, verbs in VERBS.items():
+            with formatter.section(title):
+                formatter.write_dl([(f"{verb:<10}", text) for verb, (_, text) in verbs.items()])
+
+
+@click.group(
+    cls=Verbs,
+    invoke_without_command=True,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    epilog="Lengths of time are written 45s, 90m or 1h30m, memory 500MB or 20GiB. "
+    "Each command explains itself with --help.",
+)
+@click.option("--url", metavar="URL", help="A broker elsewhere; otherwise this machine's is found or started.")
+@click.version_option(__version__, prog_name=PROGRAM)
+@click.pass_context
+def gpu(ctx: click.Context, url: str | None) -> None:
+    """Share the GPUs of a lab: reserve one, queue a training, see who holds what."""
+    ctx.obj.url = url or ctx.obj.url
+    if ctx.invoked_subcommand is None:
+        click.echo(ctx.get_help())
+
+
+def run(
+    args: Sequence[str],
+    *,
+    client: Client | None = None,
+    console: Console | None = None,
+    errors: Console | None = None,
+    holder: Holder | None = None,
+    face: Face | None = None,
+) -> int:
+    """Run one command line and answer its exit code. Nothing in here ends the process.
+
+    Tests and magics hand in a client and consoles; `errors` is where errors go, stderr if it is not given.
+    """
+    face = face or Face(client=client, console=console, errors=errors, holder=holder)
+    face.as_json = wants_json(args)
+    try:
+        code = _call(face, list(args))
+        face.flush()
+    except click.exceptions.Exit as end:
+        return end.exit_code
+    except click.ClickException as error:
+        return usage_error(face, error)
+    except GpuError as error:
+        face.tell(error)
+        return error.exit_code
+    except (KeyboardInterrupt, click.Abort):
+        return INTERRUPTED
+    except OSError as error:
+        if isinstance(error, BrokenPipeError):
+            return PIPE_CLOSED
+        face.tell(GpuError(f"{error.strerror or error}" + (f": {error.filename}" if error.filename else "")))
+        return GpuError.exit_code
+    finally:
+        face.close()
+    return code
+
+
+def _call(face: Face, args: list[str]) -> int:
+    # Not Group.main: that ends the process for a closed pipe, and Ctrl-C has its own sentences here.
+    with gpu.make_context(PROGRAM, args, obj=face) as ctx:
+        answer: Any = gpu.invoke(ctx)
+    return answer if isinstance(answer, int) else 0
+
+
+def main() -> None:
+    """Be the console program."""
+    if instruction := os.environ.get(COMPLETE_VARIABLE):
+        from click.shell_completion import shell_complete
+
+        sys.exit(shell_complete(gpu, {"obj": Face()}, "jupyter-gpu", COMPLETE_VARIABLE, instruction))
+    for stream in (sys.stdout, sys.stderr):
+        # A name that the terminal's encoding lacks is shown as its number, and never as a traceback.
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="backslashreplace")
+    code = run(sys.argv[1:])
+    if code == PIPE_CLOSED:
+        at_end_of_pipe()
+    sys.exit(code)

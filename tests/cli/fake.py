@@ -1,0 +1,359 @@
+"""A client with a small lab behind it: documents as the broker gives them, and a record of what was asked."""
+
+import os
+from collections.abc import Callable, Iterable, Iterator
+
+import msgspec
+
+from jupyter_gpu import errors
+from jupyter_gpu.client_calls import LogPart
+from jupyter_gpu.model import (
+    Ask,
+    BrokerView,
+    Change,
+    Condition,
+    DevicePage,
+    DeviceView,
+    EndReason,
+    EventView,
+    EvictionReason,
+    Holder,
+    JobSpec,
+    Kind,
+    Notice,
+    Outcome,
+    QuotaPage,
+    QuotaView,
+    State,
+    Status,
+    SubmitBody,
+    WaitingReason,
+    WorkloadView,
+)
+
+GIB = 1 << 30
+#: 2026-03-02 14:05:00 UTC, a Monday. The tests set the clock on the wall to UTC.
+NOW = 1_772_460_300.0
+HOUR = 3600
+
+
+def device(index: int = 0, **more) -> DeviceView:
+    """Make one GPU, half full."""
+    words = {
+        "uuid": f"GPU-{index}aaaaaaa-0000-4000-8000-00000000000{index}",
+        "index": index,
+        "name": "NVIDIA A100-SXM4-80GB",
+        "device_class": "a100-80gb",
+        "pool": "local",
+        "simulated": False,
+        "cordoned": False,
+        "memory_total_bytes": 80 * GIB,
+        "memory_used_bytes": 40 * GIB,
+        "utilisation_percent": 97,
+        "temperature_celsius": 61,
+        "sampled_at": NOW,
+    }
+    return DeviceView(**words | more)
+
+
+def workload(number: int = 1, **more) -> WorkloadView:
+    """Make one queued job of the caller."""
+    words = {
+        "id": number,
+        "kind": Kind.JOB,
+        "state": State.QUEUED,
+        "owner": "ada",
+        "team": "vision",
+        "queue": "training",
+        "name": "digits",
+        "ask": Ask(),
+        "submitted_at": NOW - HOUR,
+        "priority": 50,
+        "is_mine": True,
+    }
+    return WorkloadView(**words | more)
+
+
+def lab() -> Status:
+    """Make a lab of four GPUs with something of everything."""
+    gpus = (
+        device(0, workloads=(12,), holders=("ada",), free_at=NOW + 2 * HOUR, memory_used_bytes=int(61.2 * GIB)),
+        device(1, workloads=(9,), holders=("bob",), free_at=NOW + 0.5 * HOUR, utilisation_percent=3),
+        device(2, memory_used_bytes=GIB // 2, utilisation_percent=0),
+        device(
+            3,
+            condition=Condition.LOST,
+            condition_detail="it fell off the bus",
+            memory_used_bytes=None,
+            memory_total_bytes=None,
+            utilisation_percent=None,
+            temperature_celsius=None,
+        ),
+    )
+    return Status(
+        revision=7,
+        store_id="s1",
+        at=NOW,
+        caller="ada",
+        simulated=False,
+        devices=gpus,
+        workloads=(
+            workload(
+                12,
+                state=State.ACTIVE,
+                devices=(gpus[0].uuid,),
+                granted_at=NOW - HOUR,
+                started_at=NOW - HOUR,
+                ends_at=NOW + 2 * HOUR,
+                attempt=2,
+                reason="It holds GPU 0 until 16:05.",
+            ),
+            workload(
+                9, kind=Kind.RESERVATION, state=State.ACTIVE, owner="bob", is_mine=False, queue="interactive",
+                name="", devices=(gpus[1].uuid,), ends_at=NOW + 0.5 * HOUR,
+            ),
+            workload(
+                14,
+                name="sweep 3",
+                ask=Ask(devices=2, duration_seconds=8 * HOUR),
+                waiting=WaitingReason.DEVICES,
+                ahead=0,
+                expected_start_at=NOW + 2 * HOUR,
+                reason="No GPU is free: GPU 0 runs job 12 until 16:05, GPU 1 is reserved by bob until 14:35, GPU 3 is "
+                "lost. You are first in queue training. Leave the line with `jupyter gpu cancel 14`.",
+            ),
+        ),
+        quotas=(
+            QuotaView(rule="devices per user", devices_held=1, devices_allowed=2),
+            QuotaView(
+                rule="GPU-hours of team vision",
+                used_ms=150 * 360_000,
+                allowed_ms=40 * 3_600_000,
+                window_seconds=7 * 86_400,
+                available_again_at=NOW + 20 * HOUR,
+            ),
+        ),
+        waiting={"interactive": 0, "training": 3, "deferred": 1},
+    )  # fmt: skip
+
+
+def ended(number: int, end: EndReason = EndReason.SUCCEEDED, **more) -> WorkloadView:
+    """Make a job that has ended."""
+    outcome = Outcome(end=end, exit_code=0 if end is EndReason.SUCCEEDED else 1)
+    return workload(number, state=State.ENDED, end=end, ended_at=NOW, attempt=1, outcome=outcome, **more)
+
+
+STORY = tuple(
+    EventView(number=number + 1, at=NOW + number, event=event, note=note)
+    for number, (event, note) in enumerate(
+        [
+            ("submitted", ""),
+            ("granted", ""),
+            ("started", "1"),
+            ("evicted", "preempted"),
+            ("released", ""),
+            ("requeued", ""),
+            ("granted", ""),
+            ("started", "2"),
+            ("released", ""),
+            ("ended", "succeeded"),
+        ]
+    )
+)
+
+
+class FakeClient:
+    """Answers from its lab, remembers the calls, and fails where a test says so."""
+
+    def __init__(self, status: Status | None = None) -> None:
+        self.lab = status or lab()
+        self.calls: list[tuple] = []
+        self.errors: dict[str, BaseException] = {}
+        self.answers: dict[str, object] = {}
+        self.part_bytes = 1 << 20
+        self.log_chunks: list[bytes | BaseException] = []
+        self.changes: list[list[Change] | BaseException] = []
+
+    def _called(self, name: str, *words: object) -> None:
+        self.calls.append((name, *words))
+        for key in (f"{name} {words[0]}" if words else name, name):
+            if key in self.errors:
+                raise self.errors[key]
+
+    def _find(self, number: int) -> WorkloadView:
+        for it in self.lab.workloads:
+            if it.id == number:
+                return it
+        raise errors.NotFound(
+            f"there is no workload {number}", hint="`jupyter gpu queue --all` lists what you may see."
+        )
+
+    def status(self) -> Status:
+        self._called("status")
+        return self.lab
+
+    def submit(self, body: SubmitBody, idempotency_key: str | None = None, *, keep: Iterable[str] = ()) -> WorkloadView:
+        self._called("submit", body, idempotency_key, tuple(keep))
+        answer = self.answers.get("submit")
+        if isinstance(answer, Callable):
+            return answer(body)
+        holds = body.kind is Kind.RESERVATION
+        return workload(
+            15,
+            kind=body.kind,
+            name=body.name,
+            queue=body.queue or ("interactive" if holds else "training"),
+            ask=body.ask,
+            state=State.ACTIVE if holds else State.QUEUED,
+            devices=(self.lab.devices[2].uuid,) if holds else (),
+            ends_at=NOW + 2 * HOUR if holds else None,
+            waiting=None if holds else WaitingReason.DEVICES,
+            reason="It holds GPU 2 until 16:05." if holds else "No GPU is free. You are first in queue training.",
+        )
+
+    def workloads(
+        self,
+        *,
+        state: str | None = None,
+        kind: str | None = None,
+        mine: bool = False,
+        queue: str | None = None,
+        ended: bool = False,
+    ) -> Iterator[WorkloadView]:
+        self._called("workloads", mine, ended, state, kind, queue)
+        for it in sorted(self.lab.workloads, key=lambda it: -it.id):
+            if it.is_mine >= mine and (ended or it.state is not State.ENDED):
+                yield it
+
+    def workload(self, workload_id: int) -> WorkloadView:
+        self._called("workload", workload_id)
+        return self._find(workload_id)
+
+    def events(self, workload_id: int) -> Iterator[EventView]:
+        self._called("events", workload_id)
+        yield from STORY
+
+    def log_part(
+        self, workload_id: int, attempt: int | None = None, offset: int = 0, limit: int | None = None
+    ) -> LogPart:
+        self._called("log_part", workload_id, attempt, offset, limit)
+        data = b"".join(chunk for chunk in self.log_chunks if isinstance(chunk, bytes))
+        data = data[offset : offset + self.part_bytes]
+        return LogPart(data, offset + len(data), attempt or 2, is_complete=True)
+
+    def follow_log(self, workload_id: int, attempt: int | None = None, offset: int = 0) -> Iterator[bytes]:
+        self._called("follow_log", workload_id, attempt, offset)
+        for chunk in self.log_chunks:
+            if isinstance(chunk, BaseException):
+                raise chunk
+            yield chunk
+
+    def wait(
+        self,
+        workload_id: int,
+        until: str = "ended",
+        timeout_seconds: float | None = None,
+        *,
+        raise_on_timeout: bool = True,
+    ) -> WorkloadView:
+        self._called("wait", workload_id, until, timeout_seconds, raise_on_timeout)
+        answer = self.answers.get(f"wait {workload_id}")
+        return answer if isinstance(answer, WorkloadView) else ended(workload_id)
+
+    def cancel(self, workload_id: int) -> WorkloadView:
+        self._called("cancel", workload_id)
+        it = self._find(workload_id)
+        if it.state is State.QUEUED:
+            return msgspec.structs.replace(it, state=State.ENDED, end=EndReason.CANCELLED)
+        return msgspec.structs.replace(
+            it, state=State.YIELDING, notice=Notice(reason=EvictionReason.CANCELLED, yield_by=NOW + 120)
+        )
+
+    def release(self, workload_id: int, holder_number: int | None = None) -> WorkloadView:
+        self._called("release", workload_id, holder_number)
+        return self._find(workload_id)
+
+    def extend(self, workload_id: int, seconds: int) -> WorkloadView:
+        self._called("extend", workload_id, seconds)
+        it = self._find(workload_id)
+        return msgspec.structs.replace(it, ends_at=(it.ends_at or NOW) + seconds)
+
+    def pause(self, workload_id: int) -> WorkloadView:
+        self._called("pause", workload_id)
+        return msgspec.structs.replace(self._find(workload_id), paused=True)
+
+    def let_go(self, workload_id: int) -> WorkloadView:
+        self._called("let_go", workload_id)
+        return self._find(workload_id)
+
+    def devices(self) -> DevicePage:
+        self._called("devices")
+        return DevicePage(items=self.lab.devices)
+
+    def _device(self, name: str, **more: object) -> DeviceView:
+        for it in self.lab.devices:
+            if name in (it.uuid, str(it.index)):
+                return msgspec.structs.replace(it, **more)
+        raise errors.NotFound(f"there is no GPU {name!r}")
+
+    def cordon(self, device: str) -> DeviceView:
+        self._called("cordon", device)
+        return self._device(device, cordoned=True)
+
+    def uncordon(self, device: str) -> DeviceView:
+        self._called("uncordon", device)
+        return self._device(device, cordoned=False)
+
+    def drain(self, device: str) -> DeviceView:
+        self._called("drain", device)
+        return self._device(device, cordoned=True)
+
+    def quota(self) -> QuotaPage:
+        self._called("quota")
+        return QuotaPage(items=self.lab.quotas)
+
+    def broker(self) -> BrokerView:
+        self._called("broker")
+        return BrokerView(
+            version="0.1.0",
+            api_version=1,
+            pid=os.getpid(),
+            user="ada",
+            node="box",
+            store_id="s1",
+            state_dir="/tmp",
+            policy_digest="d",
+            devices=len(self.lab.devices),
+            simulated=self.lab.simulated,
+            started_at=NOW - HOUR,
+            stops_at=None,
+            warnings=self.lab.warnings,
+        )
+
+    def stop_broker(self) -> BrokerView:
+        self._called("stop_broker")
+        return self.broker()
+
+    def stream(self) -> Iterator[Change]:
+        self._called("stream")
+        if not self.changes:
+            raise KeyboardInterrupt
+        changes = self.changes.pop(0)
+        if isinstance(changes, BaseException):
+            raise changes
+        yield from changes
+
+
+def holder() -> Holder:
+    """Make a shell that holds."""
+    return Holder(kind="shell", name="bash", pid=4711, start_ticks=99, boot_id="b")
+
+
+def spec(*argv: str, **more) -> JobSpec:
+    """Make what a job runs."""
+    return JobSpec(**{"argv": argv, "folder": "/home/ada"} | more)
+
+
+def fixed_time() -> float:
+    """Stand still."""
+    return NOW

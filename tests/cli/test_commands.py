@@ -1,0 +1,364 @@
+"""Verbs that change something: what is asked of the broker, what is told, and with which exit code."""
+
+import inspect
+
+import msgspec
+import pytest
+
+from jupyter_gpu import errors
+from jupyter_gpu.cli import VERBS
+from jupyter_gpu.cli import gpu as group
+from jupyter_gpu.cli_doctor import Checkup
+from jupyter_gpu.cli_log import LogDocument
+from jupyter_gpu.client import Client
+from jupyter_gpu.model import (
+    BrokerView,
+    DevicePage,
+    EndReason,
+    EventPage,
+    QuotaPage,
+    State,
+    Status,
+    WorkloadPage,
+    WorkloadView,
+)
+from tests.cli.fake import HOUR, NOW, STORY, FakeClient, ended, workload
+
+JSON = [
+    ("status", Status),
+    ("queue", WorkloadPage),
+    ("show 12", WorkloadView),
+    ("log 12", LogDocument),
+    ("events 12", EventPage),
+    ("quota", QuotaPage),
+    ("devices", DevicePage),
+    ("broker", BrokerView),
+    ("broker start", BrokerView),
+    ("broker stop", BrokerView),
+    ("doctor", Checkup),
+    ("reserve", WorkloadView),
+    ("submit -- true", WorkloadView),
+    ("submit --wait -- true", WorkloadView),
+    ("wait 1 2", WorkloadPage),
+    ("cancel 12 14", WorkloadPage),
+    ("pause 14", WorkloadPage),
+    ("let-go 14", WorkloadPage),
+    ("release 9", WorkloadPage),
+    ("extend 9 1h", WorkloadView),
+    ("cordon 0", DevicePage),
+    ("uncordon 0", DevicePage),
+    ("drain 0", DevicePage),
+]
+
+
+@pytest.mark.parametrize("name", [name for name in vars(FakeClient) if not name.startswith("_")])
+def test_the_fake_is_asked_as_the_client_is(name):
+    """The client that these tests use takes the same words as the real one."""
+    there = inspect.signature(getattr(Client, name)).parameters
+
+    assert list(inspect.signature(getattr(FakeClient, name)).parameters) == list(there)
+
+
+def with_json(command: str) -> list[str]:
+    """Put --json behind the verb."""
+    verb, *rest = command.split()
+    return [verb, "--json", *rest]
+
+
+@pytest.mark.parametrize(("command", "document"), JSON)
+def test_json_is_exactly_one_document(gpu, command, document):
+    """With --json stdout holds one document of the API and nothing else."""
+    result = gpu(*with_json(command))
+
+    assert result.code == 0
+    assert msgspec.json.decode(result.out, type=document, strict=True)
+    assert result.err == ""
+
+
+def test_every_verb_has_json():
+    """No verb lacks --json, save the one that prints a script for a shell."""
+    verbs = {verb for verbs in VERBS.values() for verb in verbs} - {"completion"}
+
+    assert {command.split()[0] for command, _ in JSON} == verbs
+
+
+def test_the_documents_are_those_of_the_broker(gpu):
+    """What the broker says arrives unchanged."""
+    assert msgspec.json.decode(gpu("status", "--json").out, type=Status) == gpu.client.lab
+    assert msgspec.json.decode(gpu("events", "12", "--json").out, type=EventPage).items == STORY
+
+
+@pytest.mark.parametrize("kind", errors.TREE)
+@pytest.mark.parametrize(
+    ("command", "method"),
+    [
+        ("status", "status"),
+        ("submit -- true", "submit"),
+        ("cancel 12", "cancel"),
+        ("wait 12", "wait"),
+        ("log 12", "log_part"),
+    ],
+)
+def test_an_error_becomes_its_exit_code(gpu, kind, command, method):
+    """Every error of the tree ends with its own number, in sentences, without a traceback."""
+    gpu.client.errors[method] = kind("it is so", hint="Do this.")
+
+    result = gpu(*command.split())
+
+    assert result.code == kind.exit_code
+    assert result.out == ""
+    assert result.err == "Error: It is so.\nDo this.\n"
+
+
+@pytest.mark.parametrize("kind", errors.TREE)
+def test_an_error_is_json_where_json_was_asked_for(gpu, kind):
+    """With --json an error is one JSON document on stderr, and stdout stays empty."""
+    gpu.client.errors["status"] = kind("it is so", hint="Do this.")
+
+    result = gpu("status", "--json")
+
+    assert (result.code, result.out) == (kind.exit_code, "")
+    assert msgspec.json.decode(result.err) == {"code": kind.code, "message": "it is so", "hint": "Do this."}
+
+
+@pytest.mark.parametrize(
+    ("command", "said"),
+    [
+        ("list", "Did you mean queue?"),
+        ("logs 1", "Did you mean log?"),
+        ("submti", "Did you mean submit?"),
+        ("zzz", "There is no command 'zzz'."),
+        ("show", "Missing argument"),
+        ("show x", "'x' is no number of a workload"),
+        ("show 0", "no number of a workload"),
+        ("show 99999999999999999999999", "no number of a workload"),
+        ("queue --foo", "No such option"),
+        ("wait 1 --until never", "'never'"),
+        ("cancel", "Missing argument"),
+        ("status --watch --json", "choose one"),
+        ("log 1 --json --raw", "do not fit"),
+        ("log 1 --attempt 0", "0"),
+        ("submit --gpus -1 -- true", "-1"),
+        ("submit --retries -1 -- true", "-1"),
+        ("submit --follow --json -- true", "choose one"),
+        ("submit --shell x -- true", "not both"),
+        ("submit", "no command to run"),
+        ("submit --time -1h -- true", "is negative"),
+        ("submit --time 0 -- true", "is zero"),
+        ("submit --time soon -- true", "cannot be read"),
+        ("submit --time 99999d -- true", "more than 10 years"),
+        ("submit --memory -1GiB -- true", "is negative"),
+        ("submit --memory much -- true", "cannot be read"),
+        ("submit --min-free 0 -- true", "is zero"),
+        ("submit --grace 1:30 -- true", "cannot be read"),
+        ("submit --not-before yesterday -- true", "cannot be read as a time"),
+        ("submit --not-before 2020-01-01 -- true", "is past"),
+        ("reserve 0", "0"),
+        ("reserve --for 0s", "is zero"),
+        ("reserve --json -- true", "do not fit"),
+        ("reserve --", "no command after --"),
+        ("reserve -- no-such-command", "no command 'no-such-command'"),
+        ("extend 9 -1h", "'-1h' is negative"),
+        ("broker dance", "'dance'"),
+    ],
+)
+@pytest.mark.parametrize("as_json", [False, True])
+def test_what_cannot_be_meant_is_exit_2(gpu, command, said, as_json):
+    """A slip of the person ends with 2 and a sentence, and asks nothing of the broker."""
+    words = command.split()
+    words[1:1] = ["--json"] * as_json
+
+    result = gpu(*words)
+
+    assert (result.code, result.out) == (2, "")
+    if not (as_json and "--json" not in command):
+        assert said in result.err
+    if as_json:
+        assert set(msgspec.json.decode(result.err)) == {"code", "message", "hint"}
+    assert not [call for call in gpu.client.calls if call[0] in ("submit", "cancel", "extend")]
+
+
+def test_help_is_no_error(gpu, capsys):
+    """Help is answered with 0, for the group and for each verb, and the one-line texts agree."""
+    for verbs in VERBS.values():
+        for verb, (_, text) in verbs.items():
+            assert gpu(verb, "--help").code == 0
+            assert group.get_command(None, verb).short_help == text
+    assert gpu("--help").code == 0
+    assert gpu().code == 0
+    assert "Traceback" not in capsys.readouterr().out
+
+
+# -- several at once
+
+
+@pytest.mark.parametrize("verb", ["cancel", "pause", "let-go", "release"])
+def test_several_are_handled_each(gpu, verb):
+    """A failure stops none of the others; it is told, and the first one gives the exit code."""
+    method = verb.replace("-", "_")
+    gpu.client.errors[f"{method} 9"] = errors.NotAllowed("reservation 9 is bob's")
+
+    result = gpu(verb, "12", "9", "99", "14", "12")
+
+    assert result.code == errors.NotAllowed.exit_code
+    assert [call[1] for call in gpu.client.calls if call[0] == method] == [12, 9, 99, 14]
+    assert "Job 12 (digits)" in result.out
+    assert "Job 14 (sweep 3)" in result.out
+    assert "Error: Reservation 9 is bob's." in result.err
+    assert "There is no workload 99." in result.err
+
+
+def test_partial_failure_in_json(gpu):
+    """The document has those that went well; each failure is a line of JSON on stderr."""
+    result = gpu("cancel", "--json", "99", "14")
+
+    assert result.code == errors.NotFound.exit_code
+    assert [it.id for it in msgspec.json.decode(result.out, type=WorkloadPage).items] == [14]
+    assert msgspec.json.decode(result.err)["code"] == "not-found"
+
+
+def test_cancel_says_whether_it_is_over(gpu):
+    """Who waits is out at once; who runs has its grace."""
+    result = gpu("cancel", "14", "12")
+
+    assert result.out == "Job 14 (sweep 3) is cancelled.\nJob 12 (digits) is cancelled; it has its grace to save.\n"
+
+
+def test_extend_states_the_new_end(gpu):
+    """The answer says until when."""
+    assert gpu("extend", "9", "90m").out == "Reservation 9 now ends 16:05.\n"
+    assert ("extend", 9, 5400) in gpu.client.calls
+
+
+# -- waiting
+
+
+@pytest.mark.parametrize(
+    ("end", "code"),
+    [
+        (EndReason.SUCCEEDED, 0),
+        (EndReason.RELEASED, 0),
+        (EndReason.FAILED, 1),
+        (EndReason.CANCELLED, 1),
+        (EndReason.LOST, 1),
+    ],
+)
+def test_wait_ends_as_the_work_did(gpu, end, code):
+    """0 where it succeeded or was given back, 1 otherwise."""
+    gpu.client.answers["wait 5"] = ended(5, end)
+
+    result = gpu("wait", "5")
+
+    assert result.code == code
+    assert result.out == f"Job 5 (digits) ended 14:05: {end}.\n"
+
+
+def test_wait_until_active(gpu):
+    """Who waits for the GPUs gets 0 once they are held, and 1 if it ended without ever having run."""
+    gpu.client.answers["wait 5"] = workload(5, state=State.ACTIVE, reason="It holds GPU 0.")
+    gpu.client.answers["wait 6"] = msgspec.structs.replace(ended(6, EndReason.CANCELLED), attempt=0)
+
+    assert gpu("wait", "5", "--until", "active").code == 0
+    assert gpu("wait", "6", "--until", "active").code == 1
+    assert ("wait", 5, "active", None, True) in gpu.client.calls
+
+
+def test_wait_times_out_with_7(gpu):
+    """After --timeout it says where the work stands, and ends with 7."""
+    gpu.client.errors["wait"] = errors.WaitTimeout("Job 5 is still queued: no GPU is free.")
+
+    result = gpu("wait", "5", "--timeout", "0")
+
+    assert result.code == 7
+    assert ("wait", 5, "ended", 0.0, True) in gpu.client.calls
+    assert "still queued" in result.err
+
+
+def test_ctrl_c_ends_the_waiting_only(gpu):
+    """Ctrl-C is 130, and a sentence says that the work goes on."""
+    gpu.client.errors["wait"] = KeyboardInterrupt()
+
+    result = gpu("wait", "5")
+
+    assert result.code == 130
+    assert "the work goes on" in result.err
+
+
+# -- operating
+
+
+def test_devices_are_named_by_number_or_uuid(gpu):
+    """Both words mean the same card; an unknown one stops none of the others."""
+    uuid = gpu.client.lab.devices[1].uuid
+
+    result = gpu("drain", "0", uuid, "7")
+
+    assert result.code == errors.NotFound.exit_code
+    assert "GPU 0 (" in result.out
+    assert "GPU 1 (" in result.out
+    assert "no GPU '7'" in result.err
+
+
+def test_the_broker_is_shown_and_stopped(gpu):
+    """Stopping says what goes on; looking starts nothing."""
+    assert "pid" in gpu("broker").out
+    assert ("stop_broker",) not in gpu.client.calls
+    assert "What runs goes on" in gpu("broker", "stop").out
+    assert ("stop_broker",) in gpu.client.calls
+
+
+def test_completion_scripts(gpu):
+    """Each shell gets its script."""
+    for shell in ("bash", "zsh", "fish"):
+        assert "_JUPYTER_GPU_COMPLETE" in gpu("completion", shell).out
+
+
+@pytest.mark.parametrize(
+    ("words", "found"),
+    [
+        (["show"], {"12", "9", "14"}),
+        (["cordon"], {it.uuid for it in FakeClient().lab.devices}),
+        (["submit", "--queue"], {"training", "interactive", "deferred"}),
+    ],
+)
+def test_completion_asks_the_broker(words, found):
+    """The Tab key offers what the broker knows."""
+    from click.shell_completion import ShellComplete
+
+    from jupyter_gpu.cli_base import Face
+
+    completer = ShellComplete(group, {"obj": Face(client=FakeClient())}, "jupyter-gpu", "X")
+
+    assert {item.value for item in completer.get_completions(words, "")} == found
+
+
+def test_completion_is_silent_where_nothing_answers(capsys):
+    """Without a broker the Tab key offers nothing, says nothing, and starts none."""
+    from click.shell_completion import ShellComplete
+
+    from jupyter_gpu.cli_base import Face
+
+    client = FakeClient()
+    client.errors["status"] = errors.BrokerUnavailable("none")
+    completer = ShellComplete(group, {"obj": Face(client=client)}, "jupyter-gpu", "X")
+
+    assert completer.get_completions(["show"], "") == []
+    assert capsys.readouterr() == ("", "")
+
+
+def test_url_names_a_broker_elsewhere(gpu):
+    """--url stands before the verb."""
+    assert gpu("--url", "https://gpu.example.org", "status").code == 0
+
+
+def test_an_instant_as_people_say_it(gpu):
+    """22:00 is the next one; +2h counts from now; a date is of the clock on the wall."""
+    for word, when in (
+        ("14:06", NOW + 60),
+        ("14:05", NOW + 24 * HOUR),
+        ("+2h", NOW + 2 * HOUR),
+        ("2026-03-02T15:05", NOW + HOUR),
+        ("2026-03-02T16:05+01:00", NOW + HOUR),
+    ):
+        assert gpu("submit", "--not-before", word, "--", "true").code == 0
+        assert gpu.client.calls[-1][1].not_before == when

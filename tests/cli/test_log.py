@@ -1,0 +1,132 @@
+"""`log`: everything a job printed, and nothing that it should not do."""
+
+import msgspec
+import pytest
+
+from jupyter_gpu import errors
+from jupyter_gpu.cli_log import LogDocument
+from tests.cli.conftest import Terminal
+
+BAD = b"hi\n\x80end\n\x00 \xe2\x96"
+
+
+def test_a_bad_byte_hides_nothing(gpu):
+    """What is no UTF-8 is marked and the rest is shown (hail-is/hail#12614, Nukesor/pueue#41)."""
+    gpu.client.log_chunks = [BAD]
+
+    assert gpu("log", "12").out == "hi\n\ufffdend\n\u2400 \ufffd\n"
+
+
+def test_raw_is_byte_for_byte(gpu):
+    """--raw gives what the job wrote, to the byte (hail-is/hail#12614)."""
+    everything = bytes(range(256)) * 100
+    gpu.client.log_chunks = [everything]
+    gpu.client.part_bytes = 999
+
+    assert gpu("log", "12", "--raw").raw == everything
+    assert gpu("log", "12", "--raw", "--follow").raw == everything
+
+
+def test_a_large_log_is_read_in_parts(gpu):
+    """Parts may end anywhere; the text does not show where."""
+    gpu.client.log_chunks = ["blöcke █\n".encode() * 50]
+    gpu.client.part_bytes = 7
+
+    assert gpu("log", "12").out == "blöcke █\n" * 50
+
+
+def test_all_parts_are_of_one_attempt(gpu):
+    """A new attempt that starts while we read does not get into the text of the old one."""
+    gpu.client.log_chunks = [b"one\ntwo\n"]
+    gpu.client.part_bytes = 4
+
+    gpu("log", "12")
+
+    assert [call[2] for call in gpu.client.calls] == [None, 2, 2]
+
+
+def test_an_attempt_can_be_named(gpu):
+    """--attempt shows an earlier one."""
+    gpu("log", "12", "--attempt", "1")
+
+    assert gpu.client.calls[0] == ("log_part", 12, 1, 0, None)
+
+
+def test_nothing_yet_is_said_aside(gpu):
+    """An empty log is empty on stdout, and a word about it on stderr."""
+    result = gpu("log", "12")
+
+    assert (result.code, result.out) == (0, "")
+    assert "has printed nothing yet" in result.err
+
+
+def test_json_has_the_text(gpu):
+    """The document says of which attempt it is, and how many bytes there are."""
+    gpu.client.log_chunks = [BAD]
+
+    found = msgspec.json.decode(gpu("log", "12", "--json").out, type=LogDocument)
+
+    assert found == LogDocument(workload=12, attempt=2, size_bytes=len(BAD), text=BAD.decode("utf-8", "replace"))
+
+
+def test_following_shows_whole_lines_in_a_pipe(gpu):
+    """A pipe gets lines when they are whole, and the last one at the end."""
+    gpu.client.log_chunks = [b"a\nb", b"c\n10%\r", b"20%\r", b"30%"]
+
+    assert gpu("log", "12", "--follow").out == "a\nbc\n30%\n"
+
+
+def test_following_shows_a_moving_line_on_a_terminal():
+    """On a terminal the unfinished line is drawn over in place, and never wider than the terminal."""
+    terminal = Terminal(tty=True, width=10)
+    terminal.client.log_chunks = [b"10%\r", b"20%", b"\rdone\n", b"x" * 50]
+
+    out = terminal("log", "12", "-f").out
+
+    assert "\r\x1b[K10%\r\x1b[K20%" in out
+    assert "\r\x1b[Kdone\n" in out
+    assert "\r\x1b[K" + "x" * 9 + "\r" in out
+    assert out.endswith("x" * 50 + "\n")
+
+
+def test_a_log_does_not_steer_the_terminal():
+    """Titles and cursors are taken away, colours stay, and end with their line."""
+    terminal = Terminal(tty=True, colours=True)
+    terminal.client.log_chunks = [b"\x1b]0;evil\x07\x1b[2J\x1b[31mred\n"]
+
+    assert terminal("log", "12").out == "\x1b[31mred\x1b[0m\n"
+
+
+def test_ctrl_c_while_following(gpu):
+    """The job goes on, and the command to see more is named."""
+    gpu.client.log_chunks = [b"a\n", KeyboardInterrupt()]
+
+    result = gpu("log", "12", "--follow")
+
+    assert (result.code, result.out) == (130, "a\n")
+    assert "`jupyter gpu log 12 --follow`" in result.err
+
+
+def test_a_broker_that_goes_away_is_told(gpu):
+    """What came is kept; the error is told with its code."""
+    gpu.client.log_chunks = [b"a\n", errors.BrokerUnavailable("gone")]
+
+    result = gpu("log", "12", "--follow")
+
+    assert (result.code, result.out) == (8, "a\n")
+
+
+@pytest.mark.parametrize("raw", [False, True])
+def test_a_log_in_a_notebook_is_text(gpu, raw):
+    """A console without bytes below still gets what can be read."""
+    import io
+
+    from rich.console import Console
+
+    from jupyter_gpu.cli import run
+
+    gpu.client.log_chunks = [b"hi\x80\n"]
+    out = io.StringIO()
+
+    assert run(["log", "12", *(["--raw"] if raw else [])], client=gpu.client, console=Console(file=out)) == 0
+    assert out.getvalue() == "hi\ufffd\n"

@@ -1,0 +1,255 @@
+"""What people see: plain, in 80 columns, without colour, and harmless whatever the names are."""
+
+import re
+
+import msgspec
+import pytest
+from rich.cells import cell_len
+
+from jupyter_gpu.cli_picture import bar
+from jupyter_gpu.model import Status
+from tests.cli.conftest import Terminal
+from tests.cli.fake import GIB, HOUR, NOW, FakeClient, device, lab, spec, workload
+
+STATUS = """\
+4 GPUs, 1 free  ada, 14:05
+
+GPU  class      memory                    load  held by
+  0  a100-80gb  ██████░░  61.2 / 80GiB     97%  you: job 12 until 16:05
+  1  a100-80gb  ████░░░░  40 / 80GiB        3%  bob: reservation 9 until 14:35
+  2  a100-80gb  ░░░░░░░░  512MiB / 80GiB    0%  free
+  3  a100-80gb            n/a              n/a  lost: it fell off the bus
+
+Your work
+ID  state   kind  name     how it goes
+12  active  job   digits   GPU 0, attempt 2, until 16:05
+14  queued  job   sweep 3  no GPU is free, first in line, about 16:05
+  14: No GPU is free: GPU 0 runs job 12 until 16:05, GPU 1 is reserved by bob
+  until 14:35, GPU 3 is lost. You are first in queue training. Leave the line
+  with `jupyter gpu cancel 14`.
+
+Your quota
+rule                      used                      left
+devices per user          1 of 2 GPUs               1 GPU
+GPU-hours of team vision  15 of 40 GPU-hours in 7d  25 GPU-hours
+
+Waiting  interactive 0, training 3, deferred 1
+"""
+
+QUEUE = """\
+ID  queue        owner  GPUs  state   name     how it goes
+ 9  interactive  bob       1  active           GPU 1, until 14:35
+12  training     you       1  active  digits   GPU 0, attempt 2, until 16:05
+14  training     you       2  queued  sweep 3  no GPU is free, first in line,
+                                               about 16:05
+"""
+
+EVENTS = """\
+14:05:00  submitted
+14:05:01  granted
+14:05:02  started (1)
+14:05:03  evicted (preempted)
+14:05:04  released
+14:05:05  requeued
+14:05:06  granted
+14:05:07  started (2)
+14:05:08  released
+14:05:09  ended (succeeded)
+"""
+
+SHOW = """\
+Job 14: sweep 3
+  No GPU is free: GPU 0 runs job 12 until 16:05, GPU 1 is reserved by bob until
+  14:35, GPU 3 is lost. You are first in queue training. Leave the line with
+  `jupyter gpu cancel 14`.
+
+  state      queued
+  expected   16:05
+  owner      you
+  team       vision
+  queue      training, priority 50
+  asked for  2 GPUs, 8h
+  submitted  13:05
+  command    python 'my train.py' --name 'it'"'"'s'
+  folder     '/home/ada/two words'
+  script     'my train.py', as it was when it was submitted
+
+jupyter gpu pause 14
+jupyter gpu cancel 14
+jupyter gpu events 14
+"""
+
+QUOTA = """\
+rule                      used                      left
+devices per user          1 of 2 GPUs               1 GPU
+GPU-hours of team vision  15 of 40 GPU-hours in 7d  25 GPU-hours
+"""
+
+
+def relabelled(**more) -> Status:
+    """Give the lab with simulated devices."""
+    found = lab()
+    return msgspec.structs.replace(
+        found,
+        simulated=True,
+        devices=tuple(msgspec.structs.replace(it, simulated=True) for it in found.devices),
+        **more,
+    )
+
+
+def named(name: str, **more) -> FakeClient:
+    """Give a lab with one job of this name."""
+    return FakeClient(msgspec.structs.replace(lab(), workloads=(workload(14, name=name, **more),)))
+
+
+@pytest.mark.parametrize(
+    ("command", "picture"),
+    [("status", STATUS), ("queue", QUEUE), ("events 12", EVENTS), ("quota", QUOTA)],
+)
+def test_the_pictures(gpu, command, picture):
+    """The main pictures, to the letter."""
+    result = gpu(*command.split())
+
+    assert result.out == picture
+    assert (result.code, result.err) == (0, "")
+
+
+def test_one_workload_with_all_that_is_known(gpu):
+    """`show` says how it stands, what it asked for, and how to go on; its command can be pasted (Nukesor/pueue#182)."""
+    waiting = gpu.client.lab.workloads[2]
+    job = spec("python", "my train.py", "--name", "it's", folder="/home/ada/two words", script_index=1)
+    gpu.client.lab = msgspec.structs.replace(gpu.client.lab, workloads=(msgspec.structs.replace(waiting, spec=job),))
+
+    assert gpu("show", "14").out == SHOW
+
+
+@pytest.mark.parametrize("command", ["status", "queue", "show 14", "devices", "quota", "events 14", "doctor"])
+@pytest.mark.parametrize("width", [40, 80, 200])
+def test_no_line_is_wider_than_the_terminal(command, width):
+    """Nothing is broken by the terminal, however narrow it is."""
+    terminal = Terminal(tty=True, width=width)
+
+    lines = terminal(*command.split()).out.splitlines()
+
+    assert max(map(cell_len, lines)) <= width
+
+
+@pytest.mark.parametrize("command", ["status", "queue", "show 12", "devices", "doctor", "broker", "reserve"])
+def test_simulated_devices_are_called_so(command):
+    """Wherever simulated devices are shown, a label says so."""
+    terminal = Terminal(client=FakeClient(relabelled()))
+
+    assert "simulated" in terminal(*command.split()).out.lower()
+
+
+HARD_NAMES = [
+    "[red]not red[/red]",
+    "[/]",
+    "two words",
+    'it\'s "quoted"',
+    "a/b\\c",
+    ":smile:",
+    "训练 グラフ",
+    "e\u0301tude 👩\u200d🔬",
+    "\x1b[31mred\x1b[0m\x07",
+    "line\nbreak\r\ttab",
+    "\u202egnp.txt",
+    "x" * 500,
+]
+
+
+@pytest.mark.parametrize("name", HARD_NAMES)
+@pytest.mark.parametrize("command", ["status", "queue", "show 14", "cancel 14"])
+def test_a_name_is_only_shown(name, command):
+    """A name is text: no markup, no emoji code, no escape acts, and a table keeps its lines."""
+    plain, colourful = Terminal(client=named(name)), Terminal(client=named(name), tty=True, colours=True)
+
+    shown = plain(*command.split())
+    colours = colourful(*command.split())
+
+    assert shown.code == 0
+    assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f\x9b\u202e]", shown.out)
+    # Only our own colours are left.
+    assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f\x9b\u202e]", re.sub(r"\x1b\[[\d;]*m", "", colours.out))
+    if name.isprintable() and len(name) < 16:
+        assert name in shown.out
+
+
+def test_missing_readings_are_not_zero():
+    """What could not be read is n/a, and its bar is empty of both signs."""
+    unread = device(0, memory_used_bytes=None, memory_total_bytes=None, utilisation_percent=None)
+
+    assert bar(unread).plain.strip() == ""
+
+
+@pytest.mark.parametrize(
+    ("used", "drawn"),
+    [
+        (0, "░░░░░░░░"),
+        (GIB // 2, "░░░░░░░░"),
+        (2 * GIB, "█░░░░░░░"),
+        (40 * GIB, "████░░░░"),
+        (80 * GIB - 1, "███████░"),
+        (80 * GIB, "████████"),
+        (90 * GIB, "████████"),
+    ],
+)
+def test_a_bar_says_neither_empty_nor_full_too_early(used, drawn):
+    """What is used shows, and only what is full is drawn full."""
+    assert bar(device(0, memory_used_bytes=used)).plain == drawn
+
+
+def test_a_terminal_without_blocks_gets_signs(gpu):
+    """Where blocks cannot be encoded, bars are drawn with ASCII."""
+    assert bar(device(0), fancy=False).plain == "####----"
+
+
+def test_others_names_are_shown_only_as_far_as_the_broker_shows_them():
+    """Who may not be known is not invented."""
+    found = lab()
+    hidden = msgspec.structs.replace(found.workloads[1], owner=None, name=None, team=None)
+    devices = tuple(msgspec.structs.replace(it, holders=()) for it in found.devices)
+    found = msgspec.structs.replace(found, workloads=(hidden,), devices=devices)
+    terminal = Terminal(client=FakeClient(found))
+
+    assert "reservation 9 until 14:35" in terminal("status").out
+    assert "bob" not in terminal("status").out
+    assert " -  " in terminal("queue").out
+
+
+def test_an_empty_lab_says_what_to_do():
+    """No GPU, no work, no quota: each is a sentence."""
+    empty = msgspec.structs.replace(
+        lab(), devices=(), workloads=(), quotas=(), waiting={}, warnings=("there is no driver",)
+    )
+    terminal = Terminal(client=FakeClient(empty))
+
+    shown = terminal("status").out
+
+    assert "! There is no driver." in shown
+    assert "No GPUs. `jupyter gpu doctor` says why." in shown
+    assert "Nothing runs and nothing waits." in shown
+    assert terminal("queue").out == "Nothing runs and nothing waits.\n"
+    assert terminal("quota").out == "No quota concerns you: you may hold what is free.\n"
+    assert terminal("devices").out == "No GPUs. `jupyter gpu doctor` says why.\n"
+
+
+def test_a_spent_budget_says_when_there_is_more(gpu):
+    """Only who has nothing left needs to know when that changes."""
+    spent = msgspec.structs.replace(
+        gpu.client.lab.quotas[1], used_ms=40 * 3_600_000, available_again_at=NOW + 20 * HOUR
+    )
+    gpu.client.lab = msgspec.structs.replace(gpu.client.lab, quotas=(spent,))
+
+    assert gpu("quota").out.endswith("none until tomorrow 10:05\n")
+
+
+def test_without_colours_nothing_is_escaped(monkeypatch, capsys):
+    """NO_COLOR and a pipe get plain text."""
+    from jupyter_gpu.cli import run
+
+    monkeypatch.setenv("NO_COLOR", "1")
+    code = run(["status"], client=FakeClient())
+
+    assert code == 0
+    assert "\x1b" not in capsys.readouterr().out
