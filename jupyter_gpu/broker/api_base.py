@@ -36,6 +36,7 @@ Method = Callable[..., Awaitable[Any]]
 
 #: Enough for every body that holds no script.
 BODY_BYTES = 64 << 10
+THROWN_AWAY_BYTES = 64 << 20
 
 _encode = msgspec.json.Encoder().encode
 
@@ -85,6 +86,7 @@ def endpoint(
     def decorate(method: Method) -> Method:
         @functools.wraps(method)
         async def handle(self: Base, *parts: str) -> None:
+            self.must_fit()
             self.must_have(scope)
             self.set_status(statuses[0])
             arguments: list[Any] = [*parts]
@@ -123,6 +125,7 @@ class Base(RequestHandler):
     def initialize(self) -> None:
         """Begin without a body and with nobody to tell when the connection closes."""
         self._received: list[bytes] = []
+        self._room = BODY_BYTES
         self._closed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     def set_default_headers(self) -> None:
@@ -150,14 +153,17 @@ class Base(RequestHandler):
 
     def _bound_body(self) -> None:
         operation = getattr(getattr(self, str(self.request.method).lower(), None), "operation", None)
-        most = BODY_BYTES if operation is None else operation.body_bytes
-        self.request.connection.set_max_body_size(most)  # type: ignore[union-attr] # HTTP/1 is all there is
-        if (length := self.request.headers.get("Content-Length", "0")).isdecimal() and int(length) > most:
-            raise TooLarge(f"The request has {length} bytes; {most} are the most here.", hint="Send less at once.")
+        self._room = BODY_BYTES if operation is None else operation.body_bytes
+        # What is too large is read on and thrown away, within reason: who is cut off never gets to read why.
+        self.request.connection.set_max_body_size(max(self._room, THROWN_AWAY_BYTES))  # type: ignore[union-attr]
 
     def data_received(self, chunk: bytes) -> None:
-        """Keep a part of the body; the connection counts how much there may be."""
-        self._received.append(chunk)
+        """Keep a part of the body, as long as there is room."""
+        self._room -= len(chunk)
+        if self._room >= 0:
+            self._received.append(chunk)
+        else:
+            self._received.clear()
 
     def on_connection_close(self) -> None:
         """The caller went away: what waits on their behalf need wait no more."""
@@ -170,6 +176,11 @@ class Base(RequestHandler):
         return self.application.loop
 
     # -- reading
+
+    def must_fit(self) -> None:
+        """Refuse a body that was too large to keep."""
+        if self._room < 0:
+            raise TooLarge(f"The request has {-self._room} bytes more than are taken here.", hint="Send less at once.")
 
     def must_have(self, scope: Scope | None) -> None:
         """Refuse who may not do this."""
