@@ -20,7 +20,16 @@ from typing import TypeVar
 import msgspec
 
 from ..core.decide import decide, find
-from ..core.lifecycle import DeviceAppeared, DeviceMarked, Event, Explained, OfWorkload, Submitted, evolve
+from ..core.lifecycle import (
+    DeviceAppeared,
+    DeviceMarked,
+    Event,
+    Explained,
+    OfWorkload,
+    PolicyLoaded,
+    Submitted,
+    evolve,
+)
 from ..core.status import notice_of
 from ..errors import GpuError, LeaseLost, StoreUnavailable
 from ..model import BrokerView, Command, LoadPolicy, Policy, Renewal, State, Submit, Tick, Workload, World
@@ -32,6 +41,7 @@ T = TypeVar("T")
 
 log = logging.getLogger(__name__)
 
+ALL = -1
 #: Time alone brings something at most this late.
 TICK_SECONDS = 1.0
 #: A deadline that is near is met this closely.
@@ -79,7 +89,8 @@ class Loop:
         self._inbox: asyncio.Queue[_Waiting | None] = asyncio.Queue()
         self._watchers: dict[int, set[asyncio.Future[None]]] = {}
         self._digest = policy.digest()
-        self._new_policy: Policy | None = None
+        #: The last commit failed, and may have reached the disk all the same.
+        self._in_doubt = False
         self._since_snapshot = 0
         self._store_trouble: str | None = None
         self._renew_by: dict[int, float] = {}
@@ -231,7 +242,12 @@ class Loop:
             log.exception("cannot act on what is due")
 
     async def _decide_together(self, batch: list[_Waiting]) -> None:
-        overlay = self.world.copy()
+        try:
+            await self._settle_doubt()
+        except Exception as error:  # noqa: BLE001 - it goes to those who ask; the loop goes on
+            self._refuse(batch, error)
+            return
+        overlay, digest = self.world.copy(), self._digest
         records: list[Record] = []
         answers: list[tuple[_Waiting, Answer]] = []
         for waiting in batch:
@@ -246,31 +262,41 @@ class Loop:
                 continue
             if isinstance(waiting.command, LoadPolicy):
                 overlay.policy = waiting.command.policy
-                self._digest = overlay.policy.digest()
-                self._new_policy = overlay.policy
+                digest = overlay.policy.digest()
             for event in events:
                 evolve(overlay, event)
-                records.append(Record(number=overlay.revision, digest=self._digest, event=event))
+                records.append(Record(number=overlay.revision, digest=digest, event=event))
             answers.append((waiting, Answer(workload=_about(overlay, waiting.command), events=tuple(events))))
         if records and not await self._commit(records, overlay, [waiting for waiting, _ in answers]):
             return
-        self.world = overlay
+        self.world, self._digest = overlay, digest
         for waiting, answer in answers:
             if not waiting.answer.done():
                 waiting.answer.set_result(answer)
         self._tell(record.event for record in records)
 
+    async def _settle_doubt(self) -> None:
+        """After a commit that failed: take what the store holds, should more of it have been written than it said."""
+        if not self._in_doubt:
+            return
+        known = self.world
+        written = await self.read(lambda store: store.events_since(known.revision, ALL))
+        if written:
+            self.world = await self.read(lambda store: store.load(known.policy))
+            self.world.readings = known.readings
+            self._store_trouble = None
+            self._tell(record.event for record in written)
+        self._in_doubt = False
+
     async def _commit(self, records: list[Record], overlay: World, waiting: list[_Waiting]) -> bool:
         """Write, or leave everything as it was and say why. What was observed is seen again by the reconciler."""
         try:
-            if self._new_policy is not None:
+            if any(isinstance(record.event, PolicyLoaded) for record in records):
                 await self.read(lambda store: store.remember_policy(overlay.policy))
-                self._new_policy = None
             await self.read(lambda store: store.commit(records, overlay))
-        except GpuError as error:
-            self._store_trouble = str(error)
-            for one in waiting:
-                _fail(one, error)
+        except Exception as error:  # noqa: BLE001 - it goes to those who ask; the loop goes on
+            self._in_doubt = True
+            self._refuse(waiting, error)
             return False
         self._store_trouble = None
         self._since_snapshot += len(records)
@@ -279,6 +305,15 @@ class Loop:
             with contextlib.suppress(StoreUnavailable):  # a snapshot only shortens a replay
                 await self.read(lambda store: store.snapshot(overlay))
         return True
+
+    def _refuse(self, waiting: Iterable[_Waiting], error: Exception) -> None:
+        """Nothing of these can be recorded now."""
+        if isinstance(error, GpuError):
+            self._store_trouble = str(error)
+        else:  # a fault of ours must end these commands, never the loop
+            log.error("cannot commit", exc_info=error)
+        for one in waiting:
+            _fail(one, error)
 
     def _tell(self, events: Iterable[Event]) -> None:
         workloads: set[int] = set()
@@ -313,7 +348,7 @@ class Loop:
             if self.now() > ticked_at + STALL_SECONDS:
                 self._renew_by.clear()  # the machine slept, or we did: nobody could renew
             ticked_at = self.now()
-            with contextlib.suppress(GpuError):
+            with contextlib.suppress(Exception):  # told where it arose; time goes on in any case
                 await self.handle(Tick())
 
     def _until_next_deadline(self) -> float:

@@ -32,8 +32,9 @@ from .watch import Watch
 
 log = logging.getLogger(__name__)
 
-#: How soon a device that was not clear is read again.
+#: How soon a device that was not clear is read again, at first and at last.
 PROBE_AGAIN_SECONDS = 0.1
+PROBE_SLOWEST_SECONDS = 0.5
 
 NEVER_STARTED = Outcome(end=EndReason.RELEASED, detail="it had not started yet", noticed=True)
 
@@ -49,7 +50,7 @@ class Reconciler:
     def __init__(self, loop: Loop, engines: Mapping[str, Engine], watch: Watch) -> None:
         self._loop, self._engines, self._watch = loop, engines, watch
         #: One closing at a time for each workload; the task is its own guard.
-        self._closing: dict[int, asyncio.Task[None]] = {}
+        self._closing: dict[int, asyncio.Task[bool]] = {}
         self._telling: set[tuple[type[Command], int, int]] = set()
 
     async def step(self) -> None:
@@ -74,6 +75,8 @@ class Reconciler:
         await asyncio.gather(*self._closing.values(), return_exceptions=True)
 
     async def _of_job(self, world: World, engine: Engine, it: Workload, sighting: Sighting | None) -> None:
+        if it.id in self._closing:
+            return  # it is gone and that is being told: for this lease nothing may begin any more
         attempt = attempt_of(it)
         if sighting is None or sighting.attempt != attempt:
             await self._of_unknown(world, engine, it)
@@ -114,30 +117,44 @@ class Reconciler:
         except GpuError as error:  # a full disk, say: the same is seen again at the next look
             log.warning("cannot record what was seen: %s", error)
             return False
+        except Exception:  # noqa: BLE001 - a fault of ours, which the loop has told
+            return False
         return True
 
     def _close(self, it: Workload, outcome: Outcome, *, started: bool = True) -> None:
         if it.id not in self._closing:
-            seen = _exited(it, outcome, started=started)
-            task = asyncio.ensure_future(self._probe_and_close(seen))
+            task = asyncio.ensure_future(self._probe_and_close(it, _exited(it, outcome, started=started)))
             self._closing[it.id] = task
-            task.add_done_callback(lambda _: self._closing.pop(it.id, None))
+            task.add_done_callback(lambda done: self._closed(it.id, done))
 
-    async def _probe_and_close(self, seen: SeeExited) -> None:
-        """Read the devices after the end, again and again until they are clear or the broker gives up on them."""
-        unclear_seconds = 0.0
+    def _closed(self, workload: int, done: asyncio.Task[bool]) -> None:
+        self._closing.pop(workload, None)
+        # It may hold devices again already. What could not be recorded waits for the next tick: no hot loop.
+        if not done.cancelled() and done.exception() is None and done.result():
+            self._loop.wake()
+
+    async def _probe_and_close(self, of: Workload, seen: SeeExited) -> bool:
+        """Read the devices after the end of one lease, again and again until they are clear or the broker gives up.
+
+        Says whether what was found could be recorded.
+        """
+        clock = asyncio.get_running_loop().time
+        unclear_seconds, pause_seconds = 0.0, PROBE_AGAIN_SECONDS
         while True:
-            it = self._loop.world.workloads.get(seen.workload)
-            if it is None or not it.is_live:
-                return
+            it = self._loop.world.workloads.get(of.id)
+            if it is None or not it.is_live or it.active_at != of.active_at:
+                return True
+            began = clock()
             found = await self._watch.what_is_left(it)
-            if found is None:  # nothing could be read: that clock stands still
-                await asyncio.sleep(PROBE_AGAIN_SECONDS)
-                continue
-            if not await self._handle(_observation(it, seen, found, unclear_seconds)) or not found:
-                return
-            await asyncio.sleep(PROBE_AGAIN_SECONDS)
-            unclear_seconds += PROBE_AGAIN_SECONDS
+            if found is not None:
+                if not await self._handle(_observation(it, seen, found, unclear_seconds)):
+                    return False
+                if not found:
+                    return True
+            await asyncio.sleep(pause_seconds)
+            if found is not None:  # while nothing can be read, that clock stands still
+                unclear_seconds += clock() - began
+                pause_seconds = min(pause_seconds * 1.5, PROBE_SLOWEST_SECONDS)
 
 
 def _exited(it: Workload, outcome: Outcome, *, started: bool = True) -> SeeExited:

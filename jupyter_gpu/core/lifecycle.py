@@ -249,8 +249,11 @@ def _moved(it: Workload, event: Moved) -> Workload:
 
 
 def _released(it: Workload, event: Released) -> Workload:
-    attempt = it.attempt if event.attempt is None else event.attempt
-    return _replace(it, outcome=event.outcome, released_at=event.at, attempt=attempt)
+    if event.attempt is None:
+        return _replace(it, outcome=event.outcome, released_at=event.at)
+    # The end may be the first that is heard of an attempt; what is left of it is still this one's.
+    started_at = event.at if it.started_at is None else it.started_at
+    return _replace(it, outcome=event.outcome, released_at=event.at, attempt=event.attempt, started_at=started_at)
 
 
 def _evicted(it: Workload, event: Evicted) -> Workload:
