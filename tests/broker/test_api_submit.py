@@ -1,0 +1,228 @@
+"""What a submission must bring, and what is kept of it."""
+
+import base64
+import os
+import stat
+import threading
+from pathlib import Path
+
+import pytest
+
+from jupyter_gpu.broker.api_account import Account, account_of, as_account
+from jupyter_gpu.broker.api_scripts import LARGEST_BYTES, forget_scripts, keep_script, safe_name
+from jupyter_gpu.broker.api_submit import look_at
+from jupyter_gpu.errors import InvalidAsk, NotAllowed
+from jupyter_gpu.model import Script, unpack_bytes
+from tests.conftest import Places
+
+from .api_ground import ME, an_api, job, play
+
+AS_ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to be another user; run the tests as root")
+US = Account(ME, os.geteuid(), os.getegid())
+NOBODY = Account("nobody", 65534, 65534)
+
+
+def script(content: bytes, name: str = "train.py") -> dict[str, str]:
+    """A script as it is sent."""
+    return {"name": name, "content": base64.b64encode(content).decode()}
+
+
+def test_a_script_is_kept_as_it_was(tmp_runtime: Places) -> None:
+    """Byte for byte, for its account alone, at a place named by its content: again costs nothing."""
+
+    async def story() -> None:
+        async with an_api(tmp_runtime.runtime_dir) as broker:
+            body = job("python3", "train.py", spec={"script_index": 1}, script=script(b"\xff\0print()"))
+            for _ in range(2):
+                assert (await broker.as_("ada").post("/workloads", json=body)).is_success
+            copies = {it.spec.script_copy for it in broker.loop.world.workloads.values() if it.spec}
+            assert len(copies) == 1
+            copy = Path(copies.pop() or "")
+            assert copy.read_bytes() == b"\xff\0print()"
+            assert copy.is_relative_to(broker.state / "scripts")
+            assert (stat.S_IMODE(copy.stat().st_mode), stat.S_IMODE(copy.parent.stat().st_mode)) == (0o400, 0o700)
+            assert [path.name for path in (broker.state / "scripts").iterdir()] == [copy.parent.name]
+
+    play(story)
+
+
+def test_a_caller_cannot_name_the_copy(tmp_runtime: Places) -> None:
+    """The engine opens the copy, so its place is never the caller's word; without a script there is none."""
+
+    async def story() -> None:
+        async with an_api(tmp_runtime.runtime_dir) as broker:
+            body = job("sh", spec={"script_copy": "/etc/shadow", "script_index": 0})
+            assert (await broker.as_("ada").post("/workloads", json=body)).is_success
+            spec = broker.loop.world.workloads[1].spec
+            assert spec is not None
+            assert (spec.script_copy, spec.script_index) == (None, None)
+
+    play(story)
+
+
+@pytest.mark.parametrize(
+    ("name", "kept"),
+    [
+        ("train.py", "train.py"),
+        ("../../etc/passwd", "passwd"),
+        ("/abs/x.sh", "x.sh"),
+        ("..", "script"),
+        ("", "script"),
+        (".hidden", "hidden"),
+        ("-rf", "rf"),
+        ("a b\n\x1b[2J;rm é.py", "a_b___2J_rm__.py"),
+        ("c:\\windows\\x.py", "x.py"),
+        ("a/", "a"),
+        ("x" * 300 + ".py", "x" * 97 + ".py"),
+        ("\0", "_"),
+    ],
+)
+def test_a_script_name_is_only_a_name(name: str, kept: str) -> None:
+    """No path, no sign that a shell or a terminal would obey, never empty, its ending kept."""
+    assert safe_name(name) == kept
+
+
+def test_a_copy_that_was_changed_is_made_anew(tmp_path: Path) -> None:
+    """Its owner can do with it what they like; the next submission runs what was submitted."""
+    first = keep_script(tmp_path, Script(name="x.py", content=b"1"), US)
+    first.chmod(0o600)
+    first.write_bytes(b"2")
+    assert keep_script(tmp_path, Script(name="x.py", content=b"1"), US).read_bytes() == b"1"
+    first.unlink()
+    first.symlink_to("/etc/passwd")
+    assert keep_script(tmp_path, Script(name="x.py", content=b"1"), US).read_bytes() == b"1"
+    assert not first.is_symlink()
+    assert [path.name for path in (tmp_path / "scripts").iterdir()] == [first.parent.name]
+
+
+@AS_ROOT
+def test_a_copy_belongs_to_who_runs_it(tmp_path: Path) -> None:
+    """Of the account, in a folder of the account, below folders that others pass through and cannot list."""
+    copy = keep_script(tmp_path, Script(name="x.py", content=b"1"), NOBODY)
+    assert (copy.stat().st_uid, copy.parent.stat().st_uid, copy.parent.parent.stat().st_uid) == (65534, 65534, 0)
+    assert stat.S_IMODE(copy.parent.parent.stat().st_mode) == 0o711
+    assert keep_script(tmp_path, Script(name="x.py", content=b"1"), US) != copy
+
+
+def test_copies_that_no_job_needs_are_forgotten(tmp_path: Path) -> None:
+    """What a job needs stays, and what is young: it may just be being submitted."""
+    old, needed = (keep_script(tmp_path, Script(name="x.py", content=text), US) for text in (b"1", b"2"))
+    for path in (old.parent, needed.parent):
+        os.utime(path, (0, 0))
+    young = keep_script(tmp_path, Script(name="x.py", content=b"3"), US)
+    assert forget_scripts(tmp_path, {str(needed)}, older_than_seconds=3600) == 1
+    assert (old.exists(), needed.exists(), young.exists()) == (False, True, True)
+    assert forget_scripts(tmp_path / "none", (), older_than_seconds=0) == 0
+
+
+def test_a_script_too_large_is_refused(tmp_path: Path) -> None:
+    """With its size, and what to do instead."""
+    with pytest.raises(InvalidAsk, match=str(LARGEST_BYTES + 1)):
+        keep_script(tmp_path, Script(name="x", content=b"x" * (LARGEST_BYTES + 1)), US)
+
+
+def test_a_submission_that_could_not_start_is_refused(tmp_runtime: Places) -> None:
+    """A folder that is gone, a command that is not found, one that may not be run: now, by name, not later."""
+
+    async def story() -> None:
+        async with an_api(tmp_runtime.runtime_dir) as broker:
+            plain = tmp_runtime.state_dir / "plain.txt"
+            plain.write_text("x")
+            plain.chmod(0o644)
+            for spec, said in (
+                ({"folder": "/nowhere/at/all"}, "/nowhere/at/all"),
+                ({"folder": "/etc/passwd"}, "/etc/passwd"),
+                ({"argv": ["no-such-command-xyz"]}, "no-such-command-xyz"),
+                ({"argv": ["true"], "environment": {"PATH": "/nowhere"}}, "'true'"),
+                ({"argv": ["./true"]}, "./true"),
+                ({"argv": [str(plain)]}, str(plain)),
+                ({"argv": ["/tmp"]}, "/tmp"),
+                ({"argv": ["true", "x" * 131_072]}, "131072"),
+            ):
+                answer = await broker.as_("ada").post("/workloads", json=job(spec=spec))
+                assert (answer.status_code, said in answer.json()["message"]) == (422, True), answer.text
+            assert not broker.loop.world.workloads
+
+    play(story)
+
+
+def test_argv_arrives_byte_for_byte(tmp_runtime: Places) -> None:
+    """Signs that shells obey, empty words, bytes that are no text: all as they were (Nukesor/pueue#182)."""
+
+    async def story() -> None:
+        async with an_api(tmp_runtime.runtime_dir) as broker:
+            words = ["bash", "-c", "sleep 1 && echo yo", "*", "$HOME", "a b", "", "\n", ";rm x", "base64:/w=="]
+            await broker.as_("ada").post("/workloads", json=job(*words, name="run(c=1,2)#1 'é'"))
+            it = broker.loop.world.workloads[1]
+            assert it.spec is not None
+            assert [unpack_bytes(word) for word in it.spec.argv] == [*(w.encode() for w in words[:-1]), b"\xff"]
+            assert it.name == "run(c=1,2)#1 'é'"
+
+    play(story)
+
+
+def test_kernel_marks_and_secrets_stay_out_of_the_store(tmp_runtime: Places) -> None:
+    """What leaks from a kernel is dropped and named; what the user gave by name passes (PmagPy/PmagPy#919)."""
+
+    async def story() -> None:
+        async with an_api(tmp_runtime.runtime_dir) as broker:
+            environment = {
+                "MPLBACKEND": "module://matplotlib_inline.backend_inline",
+                "CUDA_VISIBLE_DEVICES": "0",
+                "JUPYTERHUB_API_TOKEN": "s3cret",
+                "JPY_PARENT_PID": "7",
+                "HF_TOKEN": "given",
+                "WANDB_API_KEY": "s3cret",
+                "OMP_NUM_THREADS": "4",
+            }
+            answer = await broker.as_("ada").post(
+                "/workloads?keep=HF_TOKEN", json=job(spec={"environment": environment})
+            )
+            spec = answer.json()["spec"]
+            assert {name for name in spec["environment"] if name != "PATH"} == {"HF_TOKEN", "OMP_NUM_THREADS"}
+            assert set(spec["recorded"]["environment_dropped"].split()) == {
+                "MPLBACKEND", "CUDA_VISIBLE_DEVICES", "JUPYTERHUB_API_TOKEN", "JPY_PARENT_PID", "WANDB_API_KEY",
+            }  # fmt: skip
+            assert b"s3cret" not in b"".join(path.read_bytes() for path in broker.state.iterdir() if path.is_file())
+
+    play(story)
+
+
+@AS_ROOT
+def test_folders_are_looked_at_with_the_users_own_eyes(tmp_path: Path) -> None:
+    """Root's eyes see into private homes: a caller learns only what they could see, and nothing else changes."""
+    private = tmp_path / "private"
+    (private / "inner").mkdir(parents=True)
+    private.chmod(0o700)
+    for folder in (tmp_path, *tmp_path.parents):
+        if folder.stat().st_uid == os.geteuid() and folder != Path("/tmp"):  # pytest's own folders are private too
+            folder.chmod(stat.S_IMODE(folder.stat().st_mode) | 0o011)
+    inner = os.fsencode(private / "inner")
+
+    assert as_account(US, lambda: look_at(inner, None, b"/bin"))
+    with pytest.raises(InvalidAsk, match="inner"):
+        as_account(NOBODY, lambda: look_at(inner, None, b"/bin"))
+    assert as_account(NOBODY, lambda: look_at(b"/tmp", b"true", b"/usr/bin:/bin"))
+    (private / "inner" / "true").symlink_to("/bin/true")
+    with pytest.raises(InvalidAsk, match="not found"):
+        as_account(NOBODY, lambda: look_at(b"/tmp", b"true", inner))
+    assert (private / "inner").is_dir()
+    assert os.geteuid() == 0
+
+
+def test_a_file_system_that_hangs_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """After a stated time the caller hears so; the thread that hangs is left to it."""
+    monkeypatch.setattr("jupyter_gpu.broker.api_account.ANSWERS_WITHIN_SECONDS", 0.05)
+    never = threading.Event()
+    with pytest.raises(InvalidAsk, match="did not answer"):
+        as_account(US, never.wait)
+    never.set()
+
+
+def test_an_account_that_work_cannot_run_as_is_refused() -> None:
+    """None at all, one that is not there, and whom this broker cannot become."""
+    with pytest.raises(NotAllowed):
+        account_of("")
+    with pytest.raises(InvalidAsk):
+        account_of("no-such-user-xyz")
+    assert account_of(ME).is_us
