@@ -11,9 +11,9 @@ import msgspec
 
 from ..errors import InvalidAsk, LimitExceeded, NotAllowed
 from ..model import Ask, Kind, Policy, Profile, QueuePolicy, Submit, WaitingReason, Workload, World
+from .forecast import rank_ms
 from .lifecycle import Event, Submitted
 from .placement import most_at_once
-from .planner import rank_ms
 from .quota import use_permille
 
 #: Beyond ten years a length is a slip of the keyboard, and instants made with it would lose their seconds.

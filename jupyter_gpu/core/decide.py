@@ -44,6 +44,7 @@ from ..model import (
 )  # fmt: skip
 from . import observed
 from .admission import LONGEST_SECONDS, submit
+from .holds import may_extend
 from .lifecycle import (
     Amended,
     DeviceMarked,
@@ -57,7 +58,7 @@ from .lifecycle import (
     Submitted,
     evolve,
 )  # fmt: skip
-from .planner import may_extend, plan
+from .planner import plan
 from .verdict import verdict
 from .victims import grace_seconds
 

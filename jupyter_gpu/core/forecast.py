@@ -1,4 +1,4 @@
-"""Expected duration, and who is ahead. A later issue makes the range; the questions are asked here alone."""
+"""Expected duration, the rank that follows from it, and who is ahead. A later issue makes the expected start."""
 
 from __future__ import annotations
 
@@ -14,6 +14,18 @@ def expected_seconds(world: World, it: Workload) -> int:
         return it.ask.duration_seconds
     queue = world.policy.queue(it.queue)
     return 3600 if queue is None else queue.expected_seconds
+
+
+def rank_ms(it: Workload, world: World, use_permille: int) -> int:
+    """Submission time plus a bounded multiple of the expected GPU time, weighed by the owner's decayed use.
+
+    Short work passes; the bound is why long work cannot be passed for ever: whoever submits later than the bound
+    stands behind it.
+    """
+    policy = world.policy
+    expected = expected_seconds(world, it) * max(1, it.ask.devices) * policy.order_multiple
+    weighed = expected * (1000 + use_permille) // 1000
+    return round(it.submitted_at * 1000) + min(weighed, policy.order_most_seconds) * 1000
 
 
 def expected_end_at(world: World, it: Workload, now: float) -> float:

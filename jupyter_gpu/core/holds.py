@@ -1,9 +1,14 @@
-"""Holds: which devices they keep, from whom, and when they are given back. A hold is never a lease."""
+"""What is kept, and from whom: by holds, by promises, by the starts of those before in line. None of it is a lease."""
 
 from __future__ import annotations
 
-from ..model import BUCKET_SECONDS, Condition, HoldPolicy, Workload, World
+from collections.abc import Iterable
+
+from ..model import BUCKET_SECONDS, Condition, HoldPolicy, Kind, Workload, World
+from .forecast import expected_seconds
 from .placement import in_order
+from .quota import Ledger
+from .victims import grace_seconds, has_reached_the_cap
 
 
 def is_entitled(hold: HoldPolicy, owner: str, team: str) -> bool:
@@ -64,3 +69,80 @@ def next_hold_at(world: World, it: Workload, now: float) -> float | None:
         if not is_entitled(hold, it.owner, it.team) and held.intersection(uuids)
     ]
     return min(begins, default=None)
+
+
+class Kept:
+    """What one step keeps from whom."""
+
+    def __init__(self, world: World, now: float) -> None:
+        """Begin with the holds of the policy; promises come as the step goes down the line."""
+        self._world, self._now = world, now
+        self._queues = {queue.name: queue for queue in world.policy.queues}
+        self.holds = holds_with_devices(world, now) if world.policy.holds else []
+        #: Devices coming free that a workload before in line will get.
+        self.promised: set[str] = set()
+        #: Devices on which somebody before in line will start: when, and their priority.
+        self.held_back: dict[str, tuple[float, int]] = {}
+
+    def hold_back(self, uuids: Iterable[str], start: float, priority: int) -> None:
+        """Nobody later may delay this start; where two wait for a device, the earlier one."""
+        for uuid in uuids:
+            self.held_back[uuid] = min(self.held_back.get(uuid, (start, priority)), (start, priority))
+
+    def entitlements(self, it: Workload) -> tuple[bool, ...]:
+        """For which of the holds it is one of those entitled."""
+        return tuple(is_entitled(hold, it.owner, it.team) for hold, _ in self.holds)
+
+    def barred_to(self, it: Workload, *, heed_holds: bool = True) -> set[str]:
+        """The devices that it must not get now."""
+        barred = set(self.promised)
+        if self.held_back:
+            # It delays somebody before it by running on, or, where it would be preempted, by being protected.
+            end = self._now + expected_seconds(self._world, it)
+            soon = self._now + self.yields_after_seconds(it)
+            starts = self.held_back.items()
+            barred |= {uuid for uuid, (at, priority) in starts if (soon if priority > it.priority else end) > at}
+        for hold, uuids in self.holds if heed_holds else ():
+            if not is_entitled(hold, it.owner, it.team) and hold.from_at < self._now + self.yields_after_seconds(it):
+                barred |= uuids
+        return barred
+
+    def yields_after_seconds(self, it: Workload) -> int:
+        """When it will have left at the latest if a better claim comes: it ends, or has yielded."""
+        seconds = expected_seconds(self._world, it)
+        if it.kind is Kind.RESERVATION:
+            return seconds
+        queue = self._queues.get(it.queue)
+        if queue is not None and queue.preemptible and not has_reached_the_cap(self._world, it, self._now):
+            seconds = min(seconds, queue.protected_seconds)
+        return seconds + self.leaves_within_seconds(it)
+
+    def leaves_within_seconds(self, it: Workload) -> int:
+        """From the notice to the end of all that runs."""
+        return self.grace_of(it) + self._world.policy.kill_after_seconds
+
+    def grace_of(self, it: Workload) -> int:
+        """From the notice to the closing SIGTERM."""
+        return grace_seconds(self._queues.get(it.queue), it, self._world.policy.reservation_grace_seconds)
+
+
+def may_extend(world: World, it: Workload, seconds: int, now: float) -> float:
+    """6: the end that an extension may have: up to quota, the queue's longest and the next hold; `ends_at` if none.
+
+    In overtime the new time begins now, not at the end that is over.
+    """
+    if it.lease is None or it.lease.ends_at is None:
+        return now
+    end = max(it.lease.ends_at, now) + seconds
+    queue = world.policy.queue(it.queue)
+    if queue is not None and queue.longest_seconds is not None:
+        end = min(end, it.lease.granted_at + queue.longest_seconds)
+    hold_at = next_hold_at(world, it, now)
+    if hold_at is not None:
+        end = min(end, hold_at)
+    left = Ledger(world, now).left_ms(it)
+    if left is not None and it.lease.devices:
+        # A reservation has paid up to its end, a job up to now.
+        paid_until = it.lease.ends_at if it.kind is Kind.RESERVATION else now
+        end = min(end, paid_until + left // 1000 // len(it.lease.devices))
+    return max(end, it.lease.ends_at)

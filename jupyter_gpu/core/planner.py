@@ -11,29 +11,31 @@ from collections.abc import Iterable
 from itertools import groupby
 from operator import itemgetter
 
-from ..model import Ask, Condition, EvictionReason, Kind, Lease, QueuePolicy, State, WaitingReason, Workload, World
-from ..model.world import Lane, lane_of
+from ..model import (
+    Ask,
+    Condition,
+    Device,
+    EvictionReason,
+    Kind,
+    Lease,
+    State,
+    WaitingReason,
+    Workload,
+    World,
+)
+from ..model.world import Lane, LineKey, Part, lane_of
 from .forecast import expected_end_at, expected_seconds
-from .holds import holds_with_devices, is_entitled, next_hold_at
+from .holds import Kept, is_entitled
 from .lifecycle import Event, Evicted, Explained, Granted, evolve
 from .placement import Room, free_devices, is_well, suits
-from .quota import Ledger
-from .victims import Victims, grace_seconds, has_reached_the_cap, is_in_overtime, is_protected
+from .quota import NO_CLASSES, Ledger
+from .victims import Victims, is_in_overtime, is_protected
 
+#: What a step knows of an owner with their team, queue and class: so many devices within the quota, so many within the
+#: budget, up to so many no class is barred, and what of theirs found no devices.
+Asker = tuple[int, int, int, dict[Part, WaitingReason]]
 #: All that decides whether an ask fits and whom it may preempt, save how many devices it wants.
 AskKind = tuple[object, ...]
-
-
-def rank_ms(it: Workload, world: World, use_permille: int) -> int:
-    """Submission time plus a bounded multiple of the expected GPU time, weighed by the owner's decayed use.
-
-    Short work passes; the bound is why long work cannot be passed for ever: whoever submits later than the bound
-    stands behind it.
-    """
-    policy = world.policy
-    expected = expected_seconds(world, it) * max(1, it.ask.devices) * policy.order_multiple
-    weighed = expected * (1000 + use_permille) // 1000
-    return round(it.submitted_at * 1000) + min(weighed, policy.order_most_seconds) * 1000
 
 
 def plan(world: World, now: float) -> list[Event]:
@@ -52,20 +54,18 @@ class _Step:
         self.world, self.now = world, now
         self.events: list[Event] = []
         self.ledger = Ledger(world, now)
-        self.queues = {queue.name: queue for queue in world.policy.queues}
         self.free = free_devices(world)
         self.shareable = [d for d in world.devices.values() if d.shareable and is_well(d)]
-        self.holds = holds_with_devices(world, now) if world.policy.holds else []
+        self.kept = Kept(world, now)
         self.yielding = [it for it in world.holders() if it.state is State.YIELDING]
-        #: Lanes whose reason is settled and as it was; lanes whose reason changed; kinds with the least they lack.
-        self.settled: set[Lane] = set()
-        self.refused: dict[Lane, WaitingReason] = {}
+        #: Lanes of which all is known, and their reason is what it was.
+        self.settled: set[Lane | None] = set()
+        self.askers: dict[Part, Asker] = {}
+        #: What found no devices, by whom it concerns; and by kind of ask, from how many devices on.
+        self.without: dict[object, dict[Part, WaitingReason]] = {}
         self.lacking: dict[AskKind, tuple[int, WaitingReason]] = {}
+        self.sorts = _sorts_of_devices(world)
         self.changed: dict[int, WaitingReason] = {}
-        #: Devices coming free that a workload before in line will get.
-        self.promised: set[str] = set()
-        #: Devices held back for the first blocked workload of each kind of device: until when, and its priority.
-        self.held_back: dict[str, tuple[float, int]] = {}
         self.heads: set[tuple[str | None, str | None]] = set()
         self._victims: Victims | None = None
         self._ends: list[tuple[float, Workload]] | None = None
@@ -82,28 +82,32 @@ class _Step:
         Within one priority who stays within a share goes before borrowers: else what a team reclaimed would go back
         to the borrower, whose old place in line may be before it.
         """
+        line = self.world.line.copy()
         if not self.ledger.shares:
-            self._consider_all([key[3] for key in self.world.line])
+            self._consider_all(line)
             return
-        for _, band in groupby(tuple(self.world.line), key=itemgetter(0)):
+        for _, band in groupby(line, key=itemgetter(0)):
             borrowers = []
-            for *_, id_ in band:
-                if self.world.lanes.get(id_) in self.settled:
+            for key in band:
+                if self.world.lanes.get(key[3]) in self.settled:
                     continue
-                if self.ledger.is_within_share(self.world.workloads[id_]):
-                    self._consider_all([id_])
+                if self.ledger.is_within_share(self.world.workloads[key[3]]):
+                    self._consider_all([key])
                 else:
-                    borrowers.append(id_)
+                    borrowers.append(key)
             self._consider_all(borrowers)
 
-    def _consider_all(self, ids: Iterable[int]) -> None:
+    def _consider_all(self, line: Iterable[LineKey]) -> None:
         lanes, settled = self.world.lanes, self.settled
-        for id_ in ids:
+        for _, _, _, id_ in line:
             lane = lanes.get(id_)
             if lane in settled:
-                continue  # nearly all of a long line ends here
+                continue
+            reason = self._known_reason(lane) if lane is not None else self._of_its_own(self.world.workloads[id_])
+            if lane is not None and reason is lane.waiting:
+                settled.add(lane)
+                continue  # all but the first few of a long line end here, or above
             it = self.world.workloads[id_]
-            reason = self._of_its_own(it) if lane is None else None
             if reason is None:
                 reason = self._consider(it, lane or lane_of(it))
             if reason is not None and reason is not it.waiting:
@@ -118,22 +122,45 @@ class _Step:
             return WaitingReason.BACK_OFF
         return None
 
+    def _known_reason(self, lane: Lane) -> WaitingReason | None:
+        """Why all of a lane wait, where that follows from what is known of the asker and of what is asked for.
+
+        A long line has thousands of lanes, so this looks at nothing but two dictionaries.
+        """
+        known = self.askers.get(lane.asker)
+        if known is None:
+            return None
+        allowed, affordable, in_any_class, without = known
+        devices = lane.devices
+        if devices > allowed:
+            return WaitingReason.QUOTA
+        if devices > affordable:
+            return WaitingReason.BUDGET
+        return without.get(lane.what) if devices <= in_any_class else None
+
     def _consider(self, it: Workload, lane: Lane) -> WaitingReason | None:
         """Grant it, or say why not."""
-        reason = self.refused.get(lane)
-        if reason is None:
-            reason = self.ledger.refusal(it) or self._place(it)
-            # Whoever waits for a victim has taken it; the next alike may still find another.
-            if reason is not None and reason is not WaitingReason.CLEARING:
-                self.refused[lane] = reason
-                if reason is it.waiting:
-                    self.settled.add(lane)
+        allowed = self.ledger.allowance(it)
+        if lane.asker not in self.askers:
+            without = self.without.setdefault(self._party_of(it, NO_CLASSES), {})
+            self.askers[lane.asker] = (max(0, allowed.devices), allowed.affordable, allowed.in_any_class, without)
+            reason = self._known_reason(lane)
+            if reason is not None:
+                return reason
+        reason = allowed.refusal(it.ask.devices)
+        if reason is not None:
+            return reason
+        party = self._party_of(it, allowed.barred_classes(it.ask.devices))
+        without = self.without.setdefault(party, {})
+        reason = without.get(lane.what) or self._place(it, self._kind_of(it, party))
+        # Whoever waits for a victim has taken it; the next alike may still find another.
+        if reason is not None and reason is not WaitingReason.CLEARING:
+            without[lane.what] = reason
         return reason
 
     # -- 2 and 3 fit, by the quota and by the devices
 
-    def _place(self, it: Workload) -> WaitingReason | None:
-        kind = self._kind_of(it)
+    def _place(self, it: Workload, kind: AskKind) -> WaitingReason | None:
         lack, reason = self.lacking.get(kind, (None, WaitingReason.DEVICES))
         if lack is not None and it.ask.devices >= lack:
             return reason
@@ -148,21 +175,33 @@ class _Step:
             self.lacking[kind] = (it.ask.devices, reason)
         return reason
 
-    def _kind_of(self, it: Workload) -> AskKind:
-        ask, ledger = it.ask, self.ledger
-        kind: AskKind = (ask.pool, ask.device_class, ask.memory_bytes, ask.min_free_bytes, ask.same_link_group)
-        kind += (it.priority, it.team if ledger.shares else None, ledger.barred_classes(it))
-        if self.holds or self.held_back:
-            entitled = tuple(is_entitled(hold, it.owner, it.team) for hold, _ in self.holds)
-            kind += (expected_seconds(self.world, it), self._yields_after_seconds(it), entitled)
+    def _party_of(self, it: Workload, barred_classes: frozenset[str]) -> object:
+        """What of the asker, beside the quota, decides which devices it may have."""
+        if not self.ledger.shares and not self.kept.holds:
+            return barred_classes
+        return (barred_classes, it.team if self.ledger.shares else None, self.kept.entitlements(it))
+
+    def _kind_of(self, it: Workload, party: object) -> AskKind:
+        ask = it.ask
+        kind = (
+            ask.pool,
+            ask.device_class,
+            ask.memory_bytes,
+            ask.min_free_bytes,
+            ask.same_link_group,
+            it.priority,
+            party,
+        )
+        if self.kept.holds or self.kept.held_back:
+            return (*kind, expected_seconds(self.world, it), self.kept.yields_after_seconds(it))
         return kind
 
     def _room(self, it: Workload, *, heed_holds: bool = True) -> Room:
         """What would serve it as things are."""
-        barred = self.promised | self._held_back_from(it)
-        if heed_holds:
-            barred |= self._withheld_from(it)
-        room = Room(self.world, it.ask, barred=barred, barred_classes=self.ledger.barred_classes(it))
+        barred = self.kept.barred_to(it, heed_holds=heed_holds)
+        room = Room(
+            self.world, it.ask, barred=barred, barred_classes=self.ledger.allowance(it).barred_classes(it.ask.devices)
+        )
         return room.look_at(self.free if it.ask.memory_bytes is None else self.shareable)
 
     def _room_to_come(self, it: Workload) -> Room:
@@ -171,42 +210,6 @@ class _Step:
         for other in self.yielding:
             room.leave(other)
         return room
-
-    def _held_back_from(self, it: Workload) -> set[str]:
-        """The devices on which it would delay somebody before it in line, by running on or by being protected."""
-        if not self.held_back:
-            return set()
-        end = self.now + expected_seconds(self.world, it)
-        soon = self.now + self._yields_after_seconds(it)
-        return {
-            uuid for uuid, (until, priority) in self.held_back.items()
-            if (soon if priority > it.priority else end) > until
-        }  # fmt: skip
-
-    def _withheld_from(self, it: Workload) -> set[str]:
-        """The devices that holds keep from it: held now, or before it would have left."""
-        withheld: set[str] = set()
-        for hold, uuids in self.holds:
-            if not is_entitled(hold, it.owner, it.team) and hold.from_at < self.now + self._yields_after_seconds(it):
-                withheld |= uuids
-        return withheld
-
-    def _yields_after_seconds(self, it: Workload) -> float:
-        """When it will have left at the latest if a better claim comes: it ends, or has yielded."""
-        seconds = expected_seconds(self.world, it)
-        if it.kind is Kind.RESERVATION:
-            return seconds
-        queue = self.queues.get(it.queue)
-        if queue is not None and queue.preemptible and not has_reached_the_cap(self.world, it, self.now):
-            seconds = min(seconds, queue.protected_seconds)
-        return seconds + self._leaves_within_seconds(it)
-
-    def _leaves_within_seconds(self, it: Workload) -> int:
-        """From the notice to the end of all that runs."""
-        return self._grace_of(it) + self.world.policy.kill_after_seconds
-
-    def _grace_of(self, it: Workload) -> int:
-        return grace_seconds(self.queues.get(it.queue), it, self.world.policy.reservation_grace_seconds)
 
     def _grant(self, it: Workload, uuids: tuple[str, ...]) -> None:
         seconds = it.ask.duration_seconds
@@ -220,7 +223,7 @@ class _Step:
             attach_by=None if comes_by_itself else self.now + self.world.policy.attach_seconds,
         )
         self._record(Granted(at=self.now, workload=it.id, lease=lease))
-        self.ledger.add(it, uuids)
+        self._count(it, uuids)
         self.free = [device for device in self.free if device.uuid not in uuids]
 
     # -- 4 preempt
@@ -245,9 +248,13 @@ class _Step:
         return self._promise(it, room.place(it.previous_devices) or ())
 
     def _promise(self, it: Workload, uuids: tuple[str, ...]) -> bool:
-        self.promised.update(uuids)
-        self.ledger.add(it, uuids)
+        self.kept.promised.update(uuids)
+        self._count(it, uuids)
         return True
+
+    def _count(self, it: Workload, uuids: tuple[str, ...]) -> None:
+        self.ledger.add(it, uuids)
+        self.askers.clear()
 
     def _evict(self, victim: Workload, better: Workload | None) -> None:
         self._record(
@@ -255,7 +262,7 @@ class _Step:
                 at=self.now,
                 workload=victim.id,
                 reason=EvictionReason.EXPIRED if victim.kind is Kind.RESERVATION else EvictionReason.PREEMPTED,
-                yield_by=self.now + self._grace_of(victim),
+                yield_by=self.now + self.kept.grace_of(victim),
                 evicted_for=None if better is None else better.id,
                 detail="makes room for a hold" if better is None else f"makes room for {better.title}",
             )
@@ -272,9 +279,16 @@ class _Step:
             self.heads.add(kind)
             if any(suits(device, it.ask) for device in (*self.free, *self.shareable)):
                 self._promise_a_start(it)
-        if self.holds and self._room(it, heed_holds=False).fits:
+        if self.kept.holds and self._room(it, heed_holds=False).fits:
             return WaitingReason.HOLD
-        return _blocked_reason(self.world, it.ask)
+        return self._blocked_reason(it.ask)
+
+    def _blocked_reason(self, ask: Ask) -> WaitingReason:
+        """Devices, unless none of the kind is there any more (engine) or none of them can be read (driver)."""
+        conditions = {condition for device, found in self.sorts if suits(device, ask) for condition in found}
+        if conditions <= {Condition.LOST}:
+            return WaitingReason.ENGINE
+        return WaitingReason.DRIVER if conditions <= {Condition.LOST, Condition.UNREADABLE} else WaitingReason.DEVICES
 
     def _promise_a_start(self, it: Workload) -> None:
         """Nothing is kept idle for what would not fit even on an empty machine."""
@@ -283,8 +297,7 @@ class _Step:
             if room.leave(holder).fits:
                 # Past its limit of waiting nothing may start where it waits, however short: ends are only expected.
                 start = self.now if it.lifted else end
-                for uuid in room.place(it.previous_devices) or ():
-                    self.held_back[uuid] = min(self.held_back.get(uuid, (start, it.priority)), (start, it.priority))
+                self.kept.hold_back(room.place(it.previous_devices) or (), start, it.priority)
                 return
 
     def _expected_ends(self) -> list[tuple[float, Workload]]:
@@ -295,10 +308,10 @@ class _Step:
 
     def clear_the_holds(self) -> None:
         """Give notice, a grace early, to what must leave a device before a hold begins."""
-        for hold, uuids in self.holds:
+        for hold, uuids in self.kept.holds:
             held = {it.id: it for uuid in sorted(uuids) for it in self.world.holders_of(uuid)}
             for it in held.values():
-                is_time = self.now >= hold.from_at - self._leaves_within_seconds(it)
+                is_time = self.now >= hold.from_at - self.kept.leaves_within_seconds(it)
                 stays = is_entitled(hold, it.owner, it.team) or it.state is not State.ACTIVE
                 if is_time and not stays and self._may_be_moved(it):
                     self._evict(it, None)
@@ -316,31 +329,13 @@ class _Step:
             self._record(Explained(at=self.now, reasons=self.changed))
 
 
-def _blocked_reason(world: World, ask: Ask) -> WaitingReason:
-    """Devices, unless none of the kind is there any more (engine) or none of them can be read (driver)."""
-    conditions = {device.condition for device in world.devices.values() if suits(device, ask)}
-    if conditions <= {Condition.LOST}:
-        return WaitingReason.ENGINE
-    return WaitingReason.DRIVER if conditions <= {Condition.LOST, Condition.UNREADABLE} else WaitingReason.DEVICES
-
-
-def may_extend(world: World, it: Workload, seconds: int, now: float) -> float:
-    """6: the end that an extension may have: up to quota, the queue's longest and the next hold; `ends_at` if none.
-
-    In overtime the new time begins now, not at the end that is over.
-    """
-    if it.lease is None or it.lease.ends_at is None:
-        return now
-    end = max(it.lease.ends_at, now) + seconds
-    queue: QueuePolicy | None = world.policy.queue(it.queue)
-    if queue is not None and queue.longest_seconds is not None:
-        end = min(end, it.lease.granted_at + queue.longest_seconds)
-    hold_at = next_hold_at(world, it, now)
-    if hold_at is not None:
-        end = min(end, hold_at)
-    left = Ledger(world, now).left_ms(it)
-    if left is not None and it.lease.devices:
-        # A reservation has paid up to its end, a job up to now.
-        paid_until = it.lease.ends_at if it.kind is Kind.RESERVATION else now
-        end = min(end, paid_until + left // 1000 // len(it.lease.devices))
-    return max(end, it.lease.ends_at)
+def _sorts_of_devices(world: World) -> list[tuple[Device, set[Condition | None]]]:
+    """One device for all that are alike in what an ask looks at, with the conditions of them all."""
+    sorts: dict[tuple[object, ...], tuple[Device, set[Condition | None]]] = {}
+    for device in world.devices.values():
+        key = (device.pool, device.device_class, device.memory_bytes, device.shareable)
+        known = sorts.get(key)
+        if known is None:
+            known = sorts[key] = (device, set())
+        known[1].add(device.condition)
+    return list(sorts.values())

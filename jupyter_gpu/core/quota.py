@@ -9,15 +9,19 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
+import msgspec
+
 from ..model import BUCKET_SECONDS, EACH, USAGE_SECONDS, Kind, QuotaRule, State, WaitingReason, Workload, World
 from ..model.world import UsageKey
 
 #: (rule number, user, team, queue, class): what one bound of one rule counts for.
 Binding = tuple[int, str | None, str | None, str | None, str | None]
-#: A rule with its number and what it counts a certain use under.
-Bound = tuple[int, QuotaRule, Binding]
+#: Whose use: owner, team, queue, and the class where it is known.
+Key = tuple[str, str, str, str | None]
 
 HOUR_MS = 3_600_000
+NO_LIMIT = 1 << 60
+NO_CLASSES: frozenset[str] = frozenset()
 
 
 def _matches(selector: str | None, value: str) -> bool:
@@ -80,6 +84,75 @@ def use_permille(world: World, owner: str, team: str, now: float) -> int:
     return mine * 500 // total if total else 0
 
 
+class Bounds(msgspec.Struct, frozen=True):
+    """The rules that concern one use: what is allowed, and what it is counted under."""
+
+    devices: tuple[tuple[int, Binding], ...]
+    #: Device-ms, the window, and the binding.
+    hours: tuple[tuple[int, int, Binding], ...]
+    #: What a share is counted under too, which bounds nothing.
+    all: tuple[Binding, ...]
+    #: For a use of no class yet: the bounds that name a class, by the classes that have any.
+    by_class: tuple[tuple[str, Bounds], ...] = ()
+
+
+def bounds_of(quotas: tuple[QuotaRule, ...], key: Key, classes: tuple[str, ...]) -> Bounds:
+    """Find the rules that concern one use; `classes` are those of all devices."""
+    bound = [(rule, bind(number, rule, *key)) for number, rule in enumerate(quotas)]
+    here = [(rule, to) for rule, to in bound if to is not None]
+    by_class = []
+    for name in classes if key[3] is None else ():
+        of_class = [
+            (rule, bind(number, rule, *key[:3], name)) for number, rule in enumerate(quotas) if rule.device_class
+        ]
+        found = _bounds([(rule, to) for rule, to in of_class if to is not None])
+        if found.devices or found.hours:
+            by_class.append((name, found))
+    return _bounds(here, tuple(by_class))
+
+
+def _bounds(here: list[tuple[QuotaRule, Binding]], by_class: tuple[tuple[str, Bounds], ...] = ()) -> Bounds:
+    return Bounds(
+        tuple((rule.devices, to) for rule, to in here if rule.devices is not None),
+        tuple((rule.gpu_hours * HOUR_MS, rule.window_seconds, to) for rule, to in here if rule.gpu_hours is not None),
+        tuple(to for _, to in here),
+        by_class,
+    )
+
+
+class Allowance(msgspec.Struct, frozen=True):
+    """How many devices one more ask of somebody may come to, as far as their bounds go."""
+
+    #: At once, and by the GPU-hours that are left.
+    devices: int
+    affordable: int = NO_LIMIT
+    #: For an ask that names no class: how many devices of a class its rules allow, and the least and most of these.
+    by_class: dict[str, int] = {}
+    in_any_class: int = NO_LIMIT
+    in_some_class: int = NO_LIMIT
+
+    def refusal(self, devices: int) -> WaitingReason | None:
+        """Why an ask for so many must wait whatever is free: quota, budget or nothing."""
+        if devices == 0:
+            return None
+        if devices > self.devices:
+            return WaitingReason.QUOTA
+        if devices > self.affordable:
+            return WaitingReason.BUDGET
+        return WaitingReason.QUOTA if devices > self.in_some_class else None
+
+    def barred_classes(self, devices: int) -> frozenset[str]:
+        """The device classes that a rule forbids to an ask for so many which names none."""
+        if devices <= self.in_any_class:
+            return NO_CLASSES
+        return frozenset(device_class for device_class, count in self.by_class.items() if count < devices)
+
+
+def _price_ms(it: Workload) -> int:
+    """What one device costs at the grant: a reservation is charged whole, a job as it runs."""
+    return (it.ask.duration_seconds or 0) * 1000 if it.kind is Kind.RESERVATION else 0
+
+
 class Ledger:
     """Who holds how much at this moment of a step, and what one more grant would come to."""
 
@@ -87,22 +160,28 @@ class Ledger:
         """Begin from what the world holds."""
         self._world, self._now = world, now
         self._rules = list(enumerate(world.policy.quotas))
-        self._bounds: dict[tuple[str, str, str, str | None], tuple[Bound, ...]] = {}
+        classes = {device.device_class for device in world.devices.values()} if self._rules else ()
+        self._classes = tuple(sorted(classes))
+        if world.bounds[0] is not world.policy or world.bounds[1] != self._classes:
+            world.bounds = (world.policy, self._classes, {}, {})
+        self._bounds: dict[Key, Bounds] = world.bounds[2]
+        self._equal_bounds: dict[Bounds, Bounds] = world.bounds[3]
         self._held: Counter[Binding] = Counter()
         self._team_held: Counter[str] = Counter()
         #: Held by work in queues that may not borrow: nobody can take it back by preemption.
         self._firm: Counter[str] = Counter()
         #: What is about to leave its devices counts as held, but no more as borrowed.
         self._leaving: Counter[str] = Counter()
-        self._spent: Counter[Binding] | None = None
-        self._classes = sorted({device.device_class for device in world.devices.values()})
-        self._has_class_rules = any(rule.device_class is not None for _, rule in self._rules)
+        self._spent: dict[Binding, int] | None = None
+        self._allowances: dict[tuple[object, ...], Allowance] = {}
+        self._has_budgets = any(rule.gpu_hours is not None for _, rule in self._rules)
         self._lends = {queue.name: queue.may_borrow for queue in world.policy.queues}
         self.shares: dict[str | None, int] = {
             rule.team: rule.share_devices for _, rule in self._rules if rule.share_devices is not None
         }
-        for key, count in world.held.items():
-            self._count(key, count)
+        if self._rules:
+            for key, count in world.held.items():
+                self._count(key, count)
         for it in world.holders() if self.shares else ():
             if it.state is State.YIELDING:
                 self.leaves(it)
@@ -111,65 +190,67 @@ class Ledger:
         self._team_held[key[1]] += count
         if not self._lends.get(key[2], True):
             self._firm[key[1]] += count
-        for _, _, binding in self._bounds_of(*key):
-            self._held[binding] += count
+        held = self._held
+        for binding in self._bounds_of(key).all:
+            held[binding] = held.get(binding, 0) + count
 
-    def _bounds_of(self, owner: str, team: str, queue: str, device_class: str | None) -> tuple[Bound, ...]:
-        """The rules that concern this use, each with what it counts it under."""
-        key = (owner, team, queue, device_class)
+    def _bounds_of(self, key: Key) -> Bounds:
         found = self._bounds.get(key)
         if found is None:
-            bound = [(number, rule, bind(number, rule, *key)) for number, rule in self._rules]
-            found = self._bounds[key] = tuple((n, rule, to) for n, rule, to in bound if to is not None)
+            found = bounds_of(self._world.policy.quotas, key, self._classes)
+            self._bounds[key] = found = self._equal_bounds.setdefault(found, found)
         return found
 
     def add(self, it: Workload, uuids: tuple[str, ...]) -> None:
         """Count a grant, or devices that were promised and are sure to come."""
+        if uuids:
+            self._allowances.clear()
         for uuid in uuids:
             key = (it.owner, it.team, it.queue, self._world.devices[uuid].device_class)
             self._count(key, 1)
             if it.kind is Kind.RESERVATION and self._spent is not None:
-                for _, _, binding in self._bounds_of(*key):
-                    self._spent[binding] += (it.ask.duration_seconds or 0) * 1000
+                for _, _, binding in self._bounds_of(key).hours:
+                    self._spent[binding] = self._spent.get(binding, 0) + _price_ms(it)
 
     def leaves(self, it: Workload, sign: int = 1) -> None:
         """Count what is about to be given up (or, with -1, that it is not)."""
         self._leaving[it.team] += sign * len(it.lease.devices) if it.lease is not None else 0
 
-    def refusal(self, it: Workload) -> WaitingReason | None:
-        """Why this ask must wait whatever is free: quota, budget or nothing."""
-        if it.ask.devices == 0:
-            return None
-        for number, rule, binding in self._bounds_of(it.owner, it.team, it.queue, it.ask.device_class):
-            reason = self._over(number, rule, binding, it)
-            if reason is not None:
-                return reason
-        if self.shares and not self._lends.get(it.queue, True) and not self._is_firmly_its_own(it):
-            return WaitingReason.QUOTA
-        barred = self.barred_classes(it)
-        return WaitingReason.QUOTA if barred and len(barred) == len(self._classes) else None
+    def allowance(self, it: Workload) -> Allowance:
+        """What this asker may have; the same for all asks of one owner, team, queue and class (and price)."""
+        bounds = self._bounds_of((it.owner, it.team, it.queue, it.ask.device_class))
+        price_ms = _price_ms(it) if bounds.hours or bounds.by_class else 0
+        # Equal bounds are one object. Beside them only a share looks at the queue and the team.
+        key = (id(bounds), price_ms, it.queue, it.team) if self.shares else (id(bounds), price_ms)
+        known = self._allowances.get(key)
+        if known is None:
+            known = self._allowances[key] = self._allowance(bounds, it, price_ms)
+        return known
 
-    def barred_classes(self, it: Workload) -> frozenset[str]:
-        """The device classes that a rule forbids to an ask which names none."""
-        if it.ask.device_class is not None or not self._has_class_rules:
-            return frozenset()
-        return frozenset(
-            device_class
-            for device_class in self._classes
-            for number, rule, binding in self._bounds_of(it.owner, it.team, it.queue, device_class)
-            if rule.device_class is not None and self._over(number, rule, binding, it)
-        )
+    def _allowance(self, bounds: Bounds, it: Workload, price_ms: int) -> Allowance:
+        devices, affordable = self._left(bounds, price_ms)
+        if self.shares and not self._lends.get(it.queue, True):
+            devices = min(devices, self._firmly_left(it.team))
+        if not bounds.by_class:
+            return Allowance(devices, affordable)
+        by_class = {name: min(self._left(of_class, price_ms)) for name, of_class in bounds.by_class}
+        most = NO_LIMIT if len(by_class) < len(self._classes) else max(by_class.values())
+        return Allowance(devices, affordable, by_class, min(by_class.values()), most)
 
-    def _over(self, number: int, rule: QuotaRule, binding: Binding, it: Workload) -> WaitingReason | None:
-        if rule.devices is not None and self._held[binding] + it.ask.devices > rule.devices:
-            return WaitingReason.QUOTA
-        if rule.gpu_hours is None:
-            return None
-        left = rule.gpu_hours * HOUR_MS - self.spent_ms(number, binding)
-        if it.kind is Kind.RESERVATION:
-            wanted = it.ask.devices * (it.ask.duration_seconds or 0) * 1000
-            return WaitingReason.BUDGET if wanted > left else None
-        return WaitingReason.BUDGET if left <= 0 else None
+    def _left(self, bounds: Bounds, price_ms: int) -> tuple[int, int]:
+        """How many devices may still be held, and how many the budgets buy."""
+        devices = affordable = NO_LIMIT
+        held = self._held
+        for most, binding in bounds.devices:
+            left = most - held.get(binding, 0)
+            devices = min(left, devices)
+        for most_ms, _, binding in bounds.hours:
+            left_ms = most_ms - self._spent_under(binding)
+            if left_ms <= 0:  # what costs nothing yet still needs something left
+                affordable = 0
+            elif price_ms:
+                affordable = min(affordable, left_ms // price_ms)
+        return devices, affordable
 
     def held(self, binding: Binding) -> int:
         """Devices held under one bound now."""
@@ -177,34 +258,35 @@ class Ledger:
 
     def spent_ms(self, number: int, binding: Binding) -> int:  # noqa: ARG002 - the binding names its rule
         """Device-ms charged within the rule's window, and what live jobs ran up in it since their grant."""
+        return self._spent_under(binding)
+
+    def _spent_under(self, binding: Binding) -> int:
         if self._spent is None:
             self._spent = self._all_spent()
-        return self._spent[binding]
+        return self._spent.get(binding, 0)
 
-    def _all_spent(self) -> Counter[Binding]:
+    def _all_spent(self) -> dict[Binding, int]:
         spent: Counter[Binding] = Counter()
-        if all(rule.gpu_hours is None for _, rule in self._rules):
-            return spent
-        for key in self._world.usage:
-            for _, rule, binding in self._bounds_of(*key):
-                spent[binding] += self._world.used_ms(key, rule.window_seconds, self._now)
-        for it in self._world.holders():
+        world, now = self._world, self._now
+        for key in world.usage if self._has_budgets else ():
+            for _, window_seconds, binding in self._bounds_of(key).hours:
+                spent[binding] += world.used_ms(key, window_seconds, now)
+        for it in world.holders() if self._has_budgets else ():
             if it.kind is Kind.JOB and it.lease is not None:
-                until = self._now if it.released_at is None else it.released_at
+                until = now if it.released_at is None else it.released_at
+                begin = it.lease.granted_at
                 for uuid in it.lease.devices:
-                    device_class = self._world.devices[uuid].device_class
-                    for _, rule, binding in self._bounds_of(it.owner, it.team, it.queue, device_class):
-                        begin = max(it.lease.granted_at, self._now - rule.window_seconds)
-                        spent[binding] += max(0, round((until - begin) * 1000))
-        return spent
+                    key = (it.owner, it.team, it.queue, world.devices[uuid].device_class)
+                    for _, window_seconds, binding in self._bounds_of(key).hours:
+                        spent[binding] += max(0, round((until - max(begin, now - window_seconds)) * 1000))
+        return dict(spent)
 
     def _budgets_of(self, it: Workload) -> Iterator[int]:
-        """What is left of each budget that the devices of a live workload draw on; below zero where it is overdrawn."""
-        classes = {self._world.devices[uuid].device_class for uuid in it.lease.devices} if it.lease is not None else ()
-        for device_class in classes:
-            for number, rule, binding in self._bounds_of(it.owner, it.team, it.queue, device_class):
-                if rule.gpu_hours is not None:
-                    yield rule.gpu_hours * HOUR_MS - self.spent_ms(number, binding)
+        """What is left of each budget that a live workload's devices draw on; below zero where it is overdrawn."""
+        for uuid in it.lease.devices if it.lease is not None else ():
+            key = (it.owner, it.team, it.queue, self._world.devices[uuid].device_class)
+            for most_ms, _, binding in self._bounds_of(key).hours:
+                yield most_ms - self._spent_under(binding)
 
     def left_ms(self, it: Workload) -> int | None:
         """Device-milliseconds left to a live workload in the tightest of its budgets; None where no budget binds it."""
@@ -213,7 +295,7 @@ class Ledger:
 
     def has_spent_its_budget(self, it: Workload) -> bool:
         """Whether a live job has outrun a budget: it may finish its protected time and is then the first to yield."""
-        return it.kind is Kind.JOB and any(left <= 0 for left in self._budgets_of(it))
+        return self._has_budgets and it.kind is Kind.JOB and any(left <= 0 for left in self._budgets_of(it))
 
     def is_within_share(self, it: Workload) -> bool:
         """Whether the team would stay within its guaranteed share with this ask granted."""
@@ -224,12 +306,11 @@ class Ledger:
         staying = self._team_held[it.team] - self._leaving[it.team]
         return bool(self.shares) and staying > self.shares.get(it.team, 0)
 
-    def _is_firmly_its_own(self, it: Workload) -> bool:
-        """Whether work that cannot be moved would still fit into the shares and into what is nobody's share.
+    def _firmly_left(self, team: str) -> int:
+        """How much more a team may hold in queues that never yield: what is left of its share and of nobody's share.
 
         Only such work is counted: what the team's own jobs hold, they yield to it.
         """
-        firm = self._firm + Counter({it.team: it.ask.devices})
-        beyond = {team: count - self.shares.get(team, 0) for team, count in firm.items()}
-        common = len(self._world.devices) - sum(self.shares.values())
-        return beyond[it.team] <= 0 or sum(count for count in beyond.values() if count > 0) <= common
+        beyond = (held - self.shares.get(other, 0) for other, held in self._firm.items() if other != team)
+        common = len(self._world.devices) - sum(self.shares.values()) - sum(count for count in beyond if count > 0)
+        return self.shares.get(team, 0) - self._firm[team] + max(0, common)

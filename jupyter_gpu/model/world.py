@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections.abc import Iterable, Iterator
+from typing import Any
 from weakref import WeakValueDictionary
 
-from .nouns import Device, Kind, Reading, State, Workload
+from .nouns import Device, Kind, Reading, State, WaitingReason, Workload
 from .policy import BUCKET_SECONDS, USAGE_SECONDS, Policy
 
 #: Ended workloads that stay in memory; older ones are read from the store's history.
@@ -33,32 +34,51 @@ def line_key(workload: Workload) -> LineKey:
 class Lane:
     """The queued workloads that are alike in all that a step of the planner looks at: they get one answer.
 
-    Equal lanes are one object, so that ten thousand workloads are told apart by identity, which is quick.
+    Equal lanes are one object, and so are their equal parts, so that ten thousand workloads are told apart by
+    identity, which is quick. `asker` is what quotas look at, `what` is what devices look at.
     """
+
+    __slots__ = ("__weakref__", "asker", "devices", "waiting", "what")
+
+    def __init__(self, asker: Part, what: Part, devices: int, waiting: WaitingReason | None) -> None:
+        """Only `lane_of` makes lanes."""
+        self.asker, self.what, self.devices, self.waiting = asker, what, devices, waiting
+
+
+class Part:
+    """A part of lanes, known by its identity."""
 
     __slots__ = ("__weakref__",)
 
 
 _LANES: WeakValueDictionary[tuple[object, ...], Lane] = WeakValueDictionary()
+_PARTS: WeakValueDictionary[tuple[object, ...], Part] = WeakValueDictionary()
 
 
-def lane_of(workload: Workload) -> Lane:
+def lane_of(it: Workload) -> Lane:
     """The lane that a queued workload stands in once nothing of its own keeps it from starting."""
-    grace_seconds = workload.spec.grace_seconds if workload.spec is not None else None
-    key = (
-        workload.ask, workload.owner, workload.team, workload.queue, workload.priority, workload.kind, grace_seconds,
-        workload.preempted_at, workload.lifted, workload.waiting,
-    )  # fmt: skip
-    lane = _LANES.get(key)
+    grace_seconds = it.spec.grace_seconds if it.spec is not None else None
+    price = it.ask.duration_seconds if it.kind is Kind.RESERVATION else None
+    asker = _part(it.owner, it.team, it.queue, it.kind, it.ask.device_class, price)
+    what = _part(it.ask, it.queue, it.kind, it.priority, it.lifted, it.preempted_at, grace_seconds)
+    lane = _LANES.get((asker, what, it.waiting))
     if lane is None:
-        lane = _LANES[key] = Lane()
+        lane = _LANES[asker, what, it.waiting] = Lane(asker, what, it.ask.devices, it.waiting)
     return lane
+
+
+def _part(*key: object) -> Part:
+    part = _PARTS.get(key)
+    if part is None:
+        part = _PARTS[key] = Part()
+    return part
 
 
 class World:
     """Workloads, devices and use, with derived indices that always agree with them."""
 
     __slots__ = (
+        "bounds",
         "by_day",
         "devices",
         "ended",
@@ -105,6 +125,8 @@ class World:
         #: Sums of `usage`, made when first asked for: by window, and by the day.
         self.sums: dict[tuple[UsageKey, int], tuple[dict[int, int], int, int]] = {}
         self.by_day: dict[Whose, dict[int, int]] | None = None
+        #: What `core.quota` found out about the rules of one policy and these classes of devices.
+        self.bounds: tuple[Policy, tuple[str, ...], dict[Any, Any], dict[Any, Any]] = (self.policy, (), {}, {})
 
     def copy(self) -> World:
         """An overlay to decide on: changes to it never reach this world."""
@@ -116,6 +138,7 @@ class World:
         other.line, other.live, other.ended = self.line.copy(), self.live.copy(), self.ended.copy()
         other.leases, other.keys = self.leases.copy(), self.keys.copy()
         other.lanes, other.queued_by = self.lanes.copy(), self.queued_by.copy()
+        other.bounds = self.bounds
         other.sums = self.sums  # each sum names the buckets that it is of, so it is never wrong for another world
         other.by_day = self.days().copy()
         return other
