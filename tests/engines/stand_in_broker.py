@@ -34,7 +34,7 @@ class Broker:
     async def run(self) -> None:
         """Until every job has ended."""
         await self.engine.start(self.seen.put_nowait)
-        (self.root / "launcher").write_text(str(self.engine.launcher_pid))
+        self.tell()
         active = dict(self.store.execute("SELECT id, attempt FROM jobs WHERE state = 'active'"))
         for known in list(self.engine.inventory().values()):
             if active.get(known.workload) != known.attempt:  # ended, and killed before it was taken back
@@ -51,7 +51,7 @@ class Broker:
             if not active:
                 break
             sighting = await self.seen.get()
-            (self.root / "launcher").write_text(str(self.engine.launcher_pid))
+            self.tell()
             if sighting.stage is Stage.GONE and active.get(sighting.workload) == sighting.attempt:
                 assert sighting.outcome
                 state = "queued" if sighting.outcome.end is EndReason.LOST else sighting.outcome.end
@@ -59,6 +59,12 @@ class Broker:
                 del active[sighting.workload]
                 await self.engine.take_back(sighting.workload, sighting.attempt)
         await self.engine.close()
+
+    def tell(self) -> None:
+        """Say who the launcher is now, to whoever wants to kill it."""
+        draft = self.root / "launcher.draft"
+        draft.write_text(str(self.engine.launcher_pid or 0))
+        draft.rename(self.root / "launcher")
 
     async def hand_over(self, job: int, attempt: int) -> None:
         """Start it, or find that it was started."""
