@@ -107,13 +107,13 @@ def _show_broker(face: Face, view: BrokerView) -> None:
 
 
 @click.command(short_help="Print what makes your shell complete these commands.")
-@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
+@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]), metavar="SHELL")
 @pass_face
 def completion(face: Face, shell: str) -> None:
-    """Print what makes your shell complete verbs, options, numbers of workloads, GPUs and queues.
+    """Print what makes SHELL (bash, zsh or fish) complete verbs, options, workloads, GPUs and queues.
 
-    bash: eval "$(jupyter gpu completion bash)" in ~/.bashrc. It completes `jupyter-gpu`, which is the same
-    program as `jupyter gpu`.
+    For bash write `eval "$(jupyter gpu completion bash)"` into ~/.bashrc. It completes `jupyter-gpu`, which is the
+    same program as `jupyter gpu`.
     """
     from click.shell_completion import get_completion_class
 

@@ -68,14 +68,13 @@ def _indented(text: str) -> Padding:
     return Padding(Text(text, style="dim"), (0, 0, 0, 2))
 
 
-def make_table(*columns: str, last: str = "") -> Table:
+def make_table(*columns: str, last: str) -> Table:
     """Make a table of plain columns; the last one takes what is left and wraps, a `>` in front aligns right."""
     table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, show_edge=False, header_style="dim", expand=False)
     for name in columns:
         right = name.startswith(">")
         table.add_column(name.lstrip(">"), justify="right" if right else "left", no_wrap=True, overflow="ellipsis")
-    if last:
-        table.add_column(last.strip(), overflow="fold")
+    table.add_column(last, overflow="fold")
     return table
 
 
@@ -84,7 +83,7 @@ def devices_table(
 ) -> Table:
     """One line per GPU: what it is, how full, how busy, and who holds it until when."""
     by_id = {it.id: it for it in workloads}
-    table = make_table(">GPU", "class", "memory", "", ">load", last="held by")
+    table = make_table(">GPU", "class", "memory", ">", ">load", last="held by")
     for device in devices:
         table.add_row(
             Text(str(device.index)),
@@ -120,11 +119,17 @@ def _held_by(device: DeviceView, by_id: Mapping[int, WorkloadView], now: float) 
     overtime = any(by_id[number].overtime for number in device.workloads if number in by_id)
     if parts and overtime:
         text += ", in overtime"
-    elif parts and device.free_at is not None:
-        text += f" until {format_when(device.free_at, now)}"
+    elif parts and (until := _until(device, by_id)) is not None:
+        text += f" until {format_when(until, now)}"
     if device.cordoned:
         text = f"{text}, cordoned" if parts else "cordoned"
     return Text(text, style="" if parts else "yellow" if device.cordoned else "green")
+
+
+def _until(device: DeviceView, by_id: Mapping[int, WorkloadView]) -> float | None:
+    """Say what was bought, where one holds it; a guess, and the time to clear, only where nothing was."""
+    bought = by_id[device.workloads[0]].ends_at if len(device.workloads) == 1 and device.workloads[0] in by_id else None
+    return device.free_at if bought is None else bought
 
 
 def _holder(device: DeviceView, place: int, it: WorkloadView | None, number: int) -> str:

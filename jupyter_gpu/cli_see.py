@@ -135,7 +135,7 @@ def devices(face: Face) -> None:
 
     from .cli_picture import make_table
     from .cli_text import safe
-    from .units import MISSING, format_bytes
+    from .units import format_bytes
 
     page = face.client.devices()
     if face.as_json:
@@ -144,12 +144,13 @@ def devices(face: Face) -> None:
     if not page.items:
         face.say("No GPUs. `jupyter gpu doctor` says why.")
         return
-    table = make_table(">GPU", "class", ">memory", ">temp", "state", last="")
+    table = make_table(">GPU", "UUID", "class", ">memory", last="state")
     for it in page.items:
         state = str(it.condition) if it.condition else "cordoned" if it.cordoned else "held" if it.workloads else "free"
-        temperature = MISSING if it.temperature_celsius is None else f"{it.temperature_celsius}°C"
-        row = [str(it.index), it.device_class, format_bytes(it.memory_total_bytes), temperature, state]
         more = [safe(it.name), f"pool {safe(it.pool)}"] + (["may be shared"] if it.shareable else [])
-        more += ["simulated"] if it.simulated else []
-        table.add_row(*(Text(safe(cell)) for cell in row), Text(f"{', '.join(more)}\n{safe(it.uuid)}"))
+        more += ["SIMULATED"] if it.simulated else []
+        more += [] if it.temperature_celsius is None else [f"{it.temperature_celsius}°C"]
+        named = Text.assemble(safe(it.uuid), "\n", (", ".join(more), "dim"))
+        row = (it.device_class, format_bytes(it.memory_total_bytes), state)
+        table.add_row(str(it.index), named, *(Text(safe(cell)) for cell in row))
     face.say(table)

@@ -92,12 +92,13 @@ def _outcome(it: WorkloadView) -> str:
     if it.outcome is None:
         return ""
     parts = [str(it.outcome.end)]
-    if it.outcome.exit_code is not None:
-        parts.append(f"exit code {it.outcome.exit_code}")
-    if it.outcome.signal is not None:
-        parts.append(f"signal {it.outcome.signal}")
+    # The sentence about the outcome has the numbers in it.
     if it.outcome.detail:
         parts.append(safe(it.outcome.detail))
+    elif it.outcome.exit_code is not None:
+        parts.append(f"exit code {it.outcome.exit_code}")
+    elif it.outcome.signal is not None:
+        parts.append(f"signal {it.outcome.signal}")
     return ", ".join(parts)
 
 
@@ -163,11 +164,14 @@ def events(face: Face, workload: int) -> None:
     if face.as_json:
         face.document(EventPage(items=found, next=None))
         return
+    said = ""
     for event in found:
-        face.say(event_line(event, face.now()))
+        # An end mostly repeats in its words what the release before it has said.
+        face.say(event_line(event, face.now(), with_detail=event.detail != said))
+        said = event.detail
 
 
-def event_line(event: EventView, now: float) -> str:
+def event_line(event: EventView, now: float, *, with_detail: bool = True) -> str:
     """Write one event: "14:05:31  evicted (preempted)  for reservation 13"."""
     from datetime import datetime
 
@@ -177,5 +181,5 @@ def event_line(event: EventView, now: float) -> str:
     # The day only where it is another one, so that a short story stays short.
     day = "" if then.date() == datetime.fromtimestamp(now).date() else f"{then:%Y-%m-%d} "  # noqa: DTZ006
     note = f" ({safe(event.note)})" if event.note else ""
-    detail = f"  {safe(event.detail)}" if event.detail else ""
+    detail = f"  {safe(event.detail)}" if event.detail and with_detail else ""
     return f"{day}{then:%H:%M:%S}  {safe(event.event)}{note}{detail}"

@@ -14,6 +14,8 @@ from .units import MISSING, format_bytes, format_seconds, format_when
 # Joiners of emoji and of scripts such as Persian; all other invisible characters are shown as what they are.
 _JOINERS = "\u200c\u200d"
 
+_UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
+
 WAITS = {
     WaitingReason.DEVICES: "no GPU is free",
     WaitingReason.QUOTA: "quota is held",
@@ -147,15 +149,16 @@ def ask_text(it: WorkloadView) -> str:
 
 
 def memory_text(device: DeviceView) -> str:
-    """Write used and total memory, "61.2/80GiB"; a reading that is missing is n/a."""
+    """Write used and total memory in the unit of the total, "61.2/80GiB"; a reading that is missing is n/a."""
     used, total = device.memory_used_bytes, device.memory_total_bytes
-    if used is None and total is None:
-        return MISSING
-    shown = format_bytes(used)
+    if total is None:
+        return format_bytes(used)
     whole = format_bytes(total)
-    # The unit once, where both have the same.
     unit = whole.lstrip("0123456789.")
-    return f"{shown.removesuffix(unit) if shown != MISSING else shown} / {whole}"
+    if used is None:
+        return f"{MISSING}/{whole}"
+    amount = used / 1024 ** _UNITS.index(unit)
+    return f"{amount:.1f}".removesuffix(".0") + f"/{whole}"
 
 
 def plural(count: int, word: str) -> str:

@@ -14,11 +14,11 @@ from tests.cli.fake import GIB, HOUR, NOW, FakeClient, device, lab, spec, worklo
 STATUS = """\
 4 GPUs, 1 free  ada, 14:05
 
-GPU  class      memory                    load  held by
-  0  a100-80gb  ██████░░  61.2 / 80GiB     97%  you: job 12 until 16:05
-  1  a100-80gb  ████░░░░  40 / 80GiB        3%  bob: reservation 9 until 14:35
-  2  a100-80gb  ░░░░░░░░  512MiB / 80GiB    0%  free
-  3  a100-80gb            n/a              n/a  lost: it fell off the bus
+GPU  class      memory                load  held by
+  0  a100-80gb  ██████░░  61.2/80GiB   97%  you: job 12 until 16:05
+  1  a100-80gb  ████░░░░    40/80GiB    3%  bob: reservation 9 until 14:35
+  2  a100-80gb  ░░░░░░░░   0.5/80GiB    0%  free
+  3  a100-80gb                   n/a   n/a  lost: it fell off the bus
 
 Your work
 ID  state   kind  name     how it goes
@@ -79,6 +79,18 @@ jupyter gpu cancel 14
 jupyter gpu events 14
 """
 
+DEVICES = """\
+GPU  UUID                                      class      memory  state
+  0  GPU-0aaaaaaa-0000-4000-8000-000000000000  a100-80gb   80GiB  held
+     NVIDIA A100-SXM4-80GB, pool local, 61°C
+  1  GPU-1aaaaaaa-0000-4000-8000-000000000001  a100-80gb   80GiB  held
+     NVIDIA A100-SXM4-80GB, pool local, 61°C
+  2  GPU-2aaaaaaa-0000-4000-8000-000000000002  a100-80gb   80GiB  free
+     NVIDIA A100-SXM4-80GB, pool local, 61°C
+  3  GPU-3aaaaaaa-0000-4000-8000-000000000003  a100-80gb     n/a  lost
+     NVIDIA A100-SXM4-80GB, pool local
+"""
+
 QUOTA = """\
 rule                      used                      left
 devices per user          1 of 2 GPUs               1 GPU
@@ -104,7 +116,7 @@ def named(name: str, **more) -> FakeClient:
 
 @pytest.mark.parametrize(
     ("command", "picture"),
-    [("status", STATUS), ("queue", QUEUE), ("events 12", EVENTS), ("quota", QUOTA)],
+    [("status", STATUS), ("queue", QUEUE), ("events 12", EVENTS), ("quota", QUOTA), ("devices", DEVICES)],
 )
 def test_the_pictures(gpu, command, picture):
     """The main pictures, to the letter."""
