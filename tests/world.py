@@ -197,7 +197,7 @@ def said(event: Event) -> str:
 
 def differences(one: World, other: World) -> list[str]:
     """In what two worlds differ; policy and readings stand beside the log, sums and days are made from the use."""
-    parts = [part for part in World.__slots__ if part not in ("policy", "readings", "sums", "by_day", "bounds")]
+    parts = [part for part in World.__slots__ if part not in ("policy", "readings", "sums", "by_day")]
     found = [f"{part} differs" for part in parts if getattr(one, part) != getattr(other, part)]
     return found + ([] if one.days() == other.days() else ["days differ"])
 

@@ -162,10 +162,10 @@ class Ledger:
         self._rules = list(enumerate(world.policy.quotas))
         classes = {device.device_class for device in world.devices.values()} if self._rules else ()
         self._classes = tuple(sorted(classes))
-        if world.bounds[0] is not world.policy or world.bounds[1] != self._classes:
-            world.bounds = (world.policy, self._classes, {}, {})
-        self._bounds: dict[Key, Bounds] = world.bounds[2]
-        self._equal_bounds: dict[Bounds, Bounds] = world.bounds[3]
+        sums = world.sums
+        if sums.made_for is None or sums.made_for[0] is not world.policy or sums.made_for[1] != self._classes:
+            sums.made_for, sums.bounds = (world.policy, self._classes), {}
+        self._bounds: dict[Key | Bounds, Bounds] = sums.bounds
         self._held: Counter[Binding] = Counter()
         self._team_held: Counter[str] = Counter()
         #: Held by work in queues that may not borrow: nobody can take it back by preemption.
@@ -198,7 +198,7 @@ class Ledger:
         found = self._bounds.get(key)
         if found is None:
             found = bounds_of(self._world.policy.quotas, key, self._classes)
-            self._bounds[key] = found = self._equal_bounds.setdefault(found, found)
+            self._bounds[key] = found = self._bounds.setdefault(found, found)
         return found
 
     def add(self, it: Workload, uuids: tuple[str, ...]) -> None:

@@ -74,11 +74,24 @@ def _part(*key: object) -> Part:
     return part
 
 
+class Sums:
+    """What was found out once. Each names what it was made from, so it is never wrong for another world."""
+
+    __slots__ = ("bounds", "made_for", "of_windows")
+
+    def __init__(self) -> None:
+        """Nothing is known yet."""
+        #: Use within a window: the buckets it is the sum of, the oldest bucket, the sum.
+        self.of_windows: dict[tuple[UsageKey, int], tuple[dict[int, int], int, int]] = {}
+        #: The rules that concern somebody's use, by `core.quota`, under these rules and classes of devices.
+        self.made_for: tuple[Policy, tuple[str, ...]] | None = None
+        self.bounds: dict[Any, Any] = {}
+
+
 class World:
     """Workloads, devices and use, with derived indices that always agree with them."""
 
     __slots__ = (
-        "bounds",
         "by_day",
         "devices",
         "ended",
@@ -122,11 +135,9 @@ class World:
         self.queued_by: dict[str, int] = {}
         #: As `usage`, but how many devices are held now.
         self.held: dict[UsageKey, int] = {}
-        #: Sums of `usage`, made when first asked for: by window, and by the day.
-        self.sums: dict[tuple[UsageKey, int], tuple[dict[int, int], int, int]] = {}
+        #: What was found out once and shared by all copies; use by the day, made when first asked for.
+        self.sums = Sums()
         self.by_day: dict[Whose, dict[int, int]] | None = None
-        #: What `core.quota` found out about the rules of one policy and these classes of devices.
-        self.bounds: tuple[Policy, tuple[str, ...], dict[Any, Any], dict[Any, Any]] = (self.policy, (), {}, {})
 
     def copy(self) -> World:
         """An overlay to decide on: changes to it never reach this world."""
@@ -138,7 +149,6 @@ class World:
         other.line, other.live, other.ended = self.line.copy(), self.live.copy(), self.ended.copy()
         other.leases, other.keys = self.leases.copy(), self.keys.copy()
         other.lanes, other.queued_by = self.lanes.copy(), self.queued_by.copy()
-        other.bounds = self.bounds
         other.sums = self.sums  # each sum names the buckets that it is of, so it is never wrong for another world
         other.by_day = self.days().copy()
         return other
@@ -244,10 +254,10 @@ class World:
         """Device-ms charged under one key within a window that ends now, its oldest bucket counted whole."""
         buckets = self.usage.get(key, {})
         oldest = int(now - window_seconds) // BUCKET_SECONDS
-        known = self.sums.get((key, window_seconds))
+        known = self.sums.of_windows.get((key, window_seconds))
         if known is None or known[0] is not buckets or known[1] != oldest:
             total = sum(used for bucket, used in buckets.items() if bucket >= oldest)
-            known = self.sums[key, window_seconds] = (buckets, oldest, total)
+            known = self.sums.of_windows[key, window_seconds] = (buckets, oldest, total)
         return known[2]
 
     def queued(self) -> Iterator[Workload]:
