@@ -119,17 +119,19 @@ def _held_by(device: DeviceView, by_id: Mapping[int, WorkloadView], now: float) 
     overtime = any(by_id[number].overtime for number in device.workloads if number in by_id)
     if parts and overtime:
         text += ", in overtime"
-    elif parts and (until := _until(device, by_id)) is not None:
-        text += f" until {format_when(until, now)}"
+    elif parts:
+        text += _until(device, by_id, now)
     if device.cordoned:
         text = f"{text}, cordoned" if parts else "cordoned"
     return Text(text, style="" if parts else "yellow" if device.cordoned else "green")
 
 
-def _until(device: DeviceView, by_id: Mapping[int, WorkloadView]) -> float | None:
-    """Say what was bought, where one holds it; a guess, and the time to clear, only where nothing was."""
-    bought = by_id[device.workloads[0]].ends_at if len(device.workloads) == 1 and device.workloads[0] in by_id else None
-    return device.free_at if bought is None else bought
+def _until(device: DeviceView, by_id: Mapping[int, WorkloadView], now: float) -> str:
+    """Say until when it is held: what was bought where one holds it, else what is expected."""
+    alone = by_id.get(device.workloads[0]) if len(device.workloads) == 1 else None
+    if alone is not None and alone.ends_at is not None:
+        return f" until {format_when(alone.ends_at, now)}"
+    return "" if device.free_at is None else f" until about {format_when(device.free_at, now)}"
 
 
 def _holder(device: DeviceView, place: int, it: WorkloadView | None, number: int) -> str:

@@ -5,14 +5,13 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
-import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from .cli_base import INTERRUPTED, Face, Seconds, WithCommand, json_option
-from .cli_submit import ask_options, make_ask
+from .cli_submit import ask_options, make_ask, send
 from .errors import GpuError, InvalidAsk, LeaseLost, WaitTimeout
 
 if TYPE_CHECKING:
@@ -86,7 +85,7 @@ def _get(face: Face, words: dict[str, Any], holder: Holder) -> WorkloadView:
         name=words["name"],
         holder=holder,
     )
-    it = face.client.submit(body, idempotency_key=uuid.uuid4().hex)
+    it = send(face, body)
     for_command = holder.kind == "command"
     if not it.devices and words["may_wait"]:
         it = _wait(face, it, words["timeout"], gives_up=for_command)

@@ -42,6 +42,12 @@ def ask_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return command
 
 
+def send(face: Face, body: SubmitBody, *, key: str | None = None, keep: tuple[str, ...] = ()) -> WorkloadView:
+    """Ask. With a key of its own each command is one workload, however often it had to be sent."""
+    with face.going_on("It may have been accepted already; `jupyter gpu queue --mine` shows it."):
+        return face.client.submit(body, idempotency_key=key or uuid.uuid4().hex, keep=keep)
+
+
 def make_ask(devices: int, seconds: int | None, words: dict[str, Any]) -> Ask:
     """Put the common options together."""
     from .model import Ask
@@ -88,7 +94,7 @@ def submit(face: Face, /, gpus: int, seconds: int | None, **words: Any) -> int:
     if words["follow"] and face.as_json:
         raise click.UsageError("--follow shows a log and --json one document: choose one.")
     body, command = _body(face, gpus, seconds, words)
-    it = face.client.submit(body, idempotency_key=words["key"] or uuid.uuid4().hex, keep=command.given)
+    it = send(face, body, key=words["key"], keep=command.given)
     if not (face.as_json and words["wait"]):
         _tell(face, it, command)
     if words["follow"]:

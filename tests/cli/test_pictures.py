@@ -265,3 +265,11 @@ def test_without_colours_nothing_is_escaped(monkeypatch, capsys):
 
     assert code == 0
     assert "\x1b" not in capsys.readouterr().out
+
+
+def test_an_expected_end_is_not_told_as_a_promise(gpu):
+    """What was bought is an end; the end of a job without a limit is only expected."""
+    job = msgspec.structs.replace(gpu.client.lab.workloads[0], ends_at=None)
+    gpu.client.lab = msgspec.structs.replace(gpu.client.lab, workloads=(job,))
+
+    assert "you: job 12 until about 16:05" in gpu("status").out

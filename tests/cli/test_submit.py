@@ -119,6 +119,17 @@ def test_ctrl_c_while_following_says_that_the_job_goes_on(gpu):
     assert not [call for call in gpu.client.calls if call[0] == "cancel"]
 
 
+@pytest.mark.parametrize("command", ["submit -- true", "reserve"])
+def test_ctrl_c_while_asking_says_where_to_look(gpu, command):
+    """Nobody knows then whether the broker has it; the sentence says how to see."""
+    gpu.client.errors["submit"] = KeyboardInterrupt()
+
+    result = gpu(*command.split())
+
+    assert result.code == 130
+    assert "`jupyter gpu queue --mine`" in result.err
+
+
 # -- reserve
 
 
