@@ -15,6 +15,8 @@ import warnings
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+import msgspec
+
 from .client_sync import Client
 from .environment import select
 from .errors import GpuError, LeaseLost
@@ -56,7 +58,7 @@ class Reservation:
 
     def release(self) -> None:
         """Give them back before the end of the block."""
-        self._client.release(self.id)
+        _give_back(self._client, self.id)
 
 
 @contextlib.contextmanager
@@ -106,6 +108,10 @@ def reserve(
 
 
 def _give_back(client: Client, workload_id: int) -> None:
+    # The broker ends a command that stays on a device which it no longer holds. This process goes on after the block,
+    # so it says first that it is none; if its memory stays on the card, the card is set aside until it is clear.
+    with contextlib.suppress(GpuError):
+        client.move(workload_id, msgspec.structs.replace(this_process(), kind="shell"))
     with contextlib.suppress(GpuError):
         client.release(workload_id)
 

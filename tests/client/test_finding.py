@@ -1,0 +1,140 @@
+"""Which broker a face asks, and whom it does not believe."""
+
+import os
+import socket
+
+import pytest
+
+from jupyter_gpu.client import Client
+from jupyter_gpu.client_calls import Call, read
+from jupyter_gpu.client_find import find_broker, read_url, running_broker
+from jupyter_gpu.errors import BrokerUnavailable, Conflict, GpuError, InvalidAsk, NotAllowed, NotFound
+from jupyter_gpu.versions import misfit
+from tests.conftest import Places
+
+
+@pytest.mark.parametrize(
+    ("text", "url", "uds"),
+    [
+        ("http://127.0.0.1:8790", "http://127.0.0.1:8790/api/v1", None),
+        ("https://hub.example/services/gpu/", "https://hub.example/services/gpu/api/v1", None),
+        ("https://hub.example/api/v1", "https://hub.example/api/v1", None),
+        ("http://[::1]:8790", "http://[::1]:8790/api/v1", None),
+        ("unix:///run/x%20y.sock", "http://broker/api/v1", "/run/x y.sock"),
+        ("/run/x.sock", "http://broker/api/v1", "/run/x.sock"),
+    ],
+)
+def test_a_url_is_read(text, url, uds):
+    """A host with or without a prefix, a socket by path or by unix:."""
+    place = read_url(text, "t")
+    assert (place.url, place.uds, place.token) == (url, uds, "t")
+    assert "t" not in str(place).split("/")
+
+
+@pytest.mark.parametrize(
+    "text", ["x", "ftp://x", "http://", "http://a:b@host", "http://x:99999", "unix://x", "http://x?token=1"]
+)
+def test_what_is_no_url_is_refused(text):
+    """With how to write one; a token in it too, since URLs are logged."""
+    with pytest.raises(InvalidAsk, match="URL"):
+        read_url(text)
+
+
+def test_a_named_broker_is_the_one(tmp_runtime: Places):
+    """An argument stands before JUPYTER_GPU_URL; neither looks further, and JUPYTER_GPU_TOKEN goes along."""
+    environ = {"JUPYTER_GPU_URL": "http://a:1", "JUPYTER_GPU_TOKEN": "t"}
+    assert find_broker(environ=environ, start=False)[:3] == ("http://a:1/api/v1", None, "t")
+    assert find_broker("http://b:2", token="u", environ=environ)[:3] == ("http://b:2/api/v1", None, "u")
+
+
+def test_no_broker_is_said_with_how_to_start_one(tmp_runtime: Places):
+    """Without a start there is a place where it was looked for, and a hint."""
+    with pytest.raises(BrokerUnavailable, match=str(tmp_runtime.runtime_dir)) as caught:
+        find_broker(start=False)
+    assert "jupyter_gpu.broker.app" in (caught.value.hint or "")
+
+
+def test_a_socket_whose_broker_was_killed_is_no_broker(tmp_runtime: Places):
+    """The file outlives its process; nobody answers there."""
+    path = tmp_runtime.runtime_dir / "broker.sock"
+    with socket.socket(socket.AF_UNIX) as left:
+        left.bind(str(path))
+    assert running_broker(os.environ) is None
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to plant a socket as another user; run the tests as root")
+def test_a_planted_socket_is_not_believed(tmp_runtime: Places):
+    """In a folder that others may write to, a socket counts only if it is ours or root's: it would hear everything."""
+    path = tmp_runtime.runtime_dir / "broker.sock"
+    with socket.socket(socket.AF_UNIX) as planted:
+        planted.bind(str(path))
+        planted.listen()
+        os.chown(path, 65534, 65534)
+        with pytest.raises(NotAllowed, match="65534"):
+            find_broker(start=False)
+        os.chown(path, 0, 0)
+        os.chown(path.parent, 65534, 65534)
+        with pytest.raises(NotAllowed):
+            find_broker(start=False)
+
+
+def test_what_is_no_socket_is_not_believed(tmp_runtime: Places):
+    """A file of that name is no broker."""
+    (tmp_runtime.runtime_dir / "broker.sock").write_text("")
+    with pytest.raises(NotAllowed):
+        find_broker(start=False)
+
+
+@pytest.mark.parametrize(
+    ("theirs", "ours", "expected"),
+    [
+        (None, "0.1.0", False),
+        ("0.1.0", "0.1.0", False),
+        ("0.2.7", "0.1.0", False),
+        ("0.1.0", "0.2.0.dev1", False),
+        ("0.3.0", "0.1.0", True),
+        ("1.0.0", "0.9.0", True),
+        ("", "0.1.0", True),
+        ("nonsense", "0.1.0", True),
+    ],
+)
+def test_neighbours_understand_each_other(theirs, ours, expected):
+    """One minor version apart, within one major version."""
+    assert misfit(theirs, ours) is expected
+
+
+CALL: Call[bytes] = Call("GET", "/x", lambda body, _: body)
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "kind", "said"),
+    [
+        (404, b'{"code":"not-found","message":"m","hint":"h"}', NotFound, "m"),
+        (409, b"", Conflict, "409"),
+        (502, b"<html>Bad gateway</html>", BrokerUnavailable, "502"),
+        (302, b"", GpuError, "302"),
+        (500, b"\xff", GpuError, "500"),
+        (422, b'{"code":"of-the-future","message":"m"}', InvalidAsk, "m"),
+    ],
+)
+def test_every_refusal_is_one_of_ours(status, body, kind, said):
+    """Whatever stands between a client and a broker may answer; it becomes an error of the tree."""
+    with pytest.raises(kind, match=said):
+        read(CALL, status, {}, body)
+
+
+def test_an_answer_that_is_none_of_ours_is_not_believed():
+    """A page with status 200 is no broker; nor is one of another age."""
+    from jupyter_gpu import client_calls
+
+    with pytest.raises(BrokerUnavailable, match="no broker"):
+        read(client_calls.status(), 200, {}, b"<html>")
+    with pytest.raises(BrokerUnavailable, match="version 7"):
+        read(CALL, 200, {"X-Jupyter-GPU-Version": "7.0"}, b"")
+
+
+def test_a_client_that_finds_nobody_says_so(tmp_runtime: Places):
+    """Refused and unreachable alike; and a proxy of the environment is not asked for what is here."""
+    environ = {"JUPYTER_GPU_URL": "http://127.0.0.1:9", "HTTP_PROXY": "http://127.0.0.1:1"}
+    with Client(environ=environ) as client, pytest.raises(BrokerUnavailable, match=r"127\.0\.0\.1:9"):
+        client.status()

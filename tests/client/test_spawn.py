@@ -1,0 +1,27 @@
+"""Short commands end, whatever they do."""
+
+import time
+
+from jupyter_gpu.spawn import NOT_FOUND, run
+
+
+def test_a_command_is_run_to_its_end():
+    """Its exit code, output and errors; bytes that are no text do not matter; input is given."""
+    assert run(["sh", "-c", "cat; echo err >&2; exit 3"], 10, text="in") == (3, "in", "err\n")
+    assert run(["printf", "\\377"], 10).output == "\ufffd"
+
+
+def test_a_command_that_is_not_there_is_an_answer_too():
+    """As a shell would say it; nothing is raised."""
+    assert run(["no-such-command-xyz"], 10).exit_code == NOT_FOUND
+    assert run(["x\0y"], 10).exit_code == NOT_FOUND
+    assert run(["/tmp"], 10).exit_code == NOT_FOUND
+
+
+def test_the_deadline_holds_for_all_that_it_started():
+    """A child that keeps the pipes open, even from a session of its own, does not keep us."""
+    begun = time.monotonic()
+    done = run(["sh", "-c", "echo begun; setsid sleep 5 & sleep 60"], 0.3)
+    assert done.exit_code is None
+    assert "begun" in done.output
+    assert time.monotonic() - begun < 4
