@@ -18,7 +18,7 @@ import click
 
 from . import __version__
 from .cli_base import INTERRUPTED, PIPE_CLOSED, Face, at_end_of_pipe, usage_error, wants_json
-from .errors import GpuError
+from .errors import GpuError, InvalidAsk
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -149,6 +149,10 @@ def run(
         return error.exit_code
     except (KeyboardInterrupt, click.Abort):
         return INTERRUPTED
+    except UnicodeEncodeError:
+        # Names and words travel as text. Commands, folders and variables do not: they may be any bytes.
+        face.tell(InvalidAsk("A name or a word is no UTF-8.", hint="Only what a job runs may hold such bytes."))
+        return InvalidAsk.exit_code
     except OSError as error:
         if isinstance(error, BrokenPipeError):
             return PIPE_CLOSED

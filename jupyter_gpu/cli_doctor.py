@@ -6,6 +6,7 @@ It starts nothing: a broker that does not run is a finding. What only the broker
 from __future__ import annotations
 
 import os
+import platform
 import re
 import shutil
 from collections.abc import Iterator
@@ -89,9 +90,10 @@ def examine(face: Face) -> Iterator[Check]:
         state="ok",
         text="advisory: a job is told which GPUs are its own, and nothing keeps it from the others",
     )
-    state_dir = Path(view.state_dir) if view is not None else paths.state_dir()
-    yield disk_check(state_dir)
     yield clock_check(face.now(), None if status is None else status.at)
+    if view is not None and view.node != platform.node():
+        return  # its disk, its processes and its socket are elsewhere
+    yield disk_check(Path(view.state_dir) if view is not None else paths.state_dir())
     yield survival_check(None if view is None else view.pid)
     yield socket_check()
 

@@ -160,6 +160,9 @@ def _tell(face: Face, it: WorkloadView, only_export: bool) -> None:
         face.write(export_line(it.devices) + "\n")
         return
     until = f" until {format_when(it.ends_at, face.now())}" if it.ends_at is not None else ""
+    if face.holder is not None:  # who handed the holder in pins it as well
+        face.say(f"Reservation {it.id} holds {_named(face, it)}{until}. It ends with this {face.holder.kind}.")
+        return
     face.say(f"Reservation {it.id} holds {_named(face, it)}{until}. Pin this shell with:")
     face.say("", export_line(it.devices), "")
     face.say(f"It ends with this shell; give it back sooner with `jupyter gpu release {it.id}`.")

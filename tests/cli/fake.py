@@ -1,6 +1,7 @@
 """A client with a small lab behind it: documents as the broker gives them, and a record of what was asked."""
 
 import os
+import platform
 from collections.abc import Callable, Iterable, Iterator
 
 import msgspec
@@ -319,7 +320,7 @@ class FakeClient:
             api_version=1,
             pid=os.getpid(),
             user="ada",
-            node="box",
+            node=platform.node(),
             store_id="s1",
             state_dir="/tmp",
             policy_digest="d",

@@ -141,3 +141,12 @@ def test_another_version_is_a_failure():
 
     assert doctor.broker_check(view).state == "fail"
     assert "3.1.0" in doctor.broker_check(view).text
+
+
+def test_a_broker_elsewhere_is_not_looked_at_here(gpu, monkeypatch):
+    """Disk, processes and sockets of this machine say nothing about a broker on another one."""
+    monkeypatch.setattr(doctor.platform, "node", lambda: "elsewhere")
+    view = msgspec.structs.replace(gpu.client.broker(), node="box")
+    monkeypatch.setattr(gpu.client, "broker", lambda: view)
+
+    assert not {"disk", "survival", "socket"} & set(found(gpu))

@@ -103,6 +103,24 @@ def test_arguments_are_bytes():
     assert "It runs: echo $'caf\\xe9'" in found.stdout
 
 
+def test_names_are_text(tmp_runtime):
+    """A name that is no UTF-8 cannot travel; that is told, without a traceback and before anything is queued."""
+    url = "http://127.0.0.1:9"
+
+    found = start(PROGRAM, "--url", url, "submit", "--name", os.fsdecode(b"caf\xe9"), "--", "true")
+
+    assert (found.returncode, found.stdout) == (2, "")
+    assert "no UTF-8" in found.stderr
+
+
+def test_a_broker_elsewhere_that_does_not_answer():
+    """A URL where nobody listens is 8, and the sentence names it."""
+    found = start(PROGRAM, "--url", "http://127.0.0.1:9", "status")
+
+    assert (found.returncode, found.stdout) == (8, "")
+    assert "http://127.0.0.1:9" in found.stderr
+
+
 def test_completion_through_the_shells_protocol():
     """The shell asks by variables and gets verbs; nothing is written to stderr."""
     asked = {"_JUPYTER_GPU_COMPLETE": "bash_complete", "COMP_WORDS": "jupyter-gpu re", "COMP_CWORD": "1"}

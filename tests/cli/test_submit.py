@@ -162,7 +162,9 @@ def test_a_given_holder_is_used(gpu):
     """A magic reserves for its kernel."""
     gpu.holder = msgspec.structs.replace(holder(), kind="kernel")
 
-    assert gpu("reserve").code == 0
+    result = gpu("reserve")
+
+    assert result.out == "Reservation 15 holds GPU 2 until 16:05. It ends with this kernel.\n"
     assert asked(gpu).holder == gpu.holder
 
 
