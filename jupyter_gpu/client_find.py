@@ -53,7 +53,7 @@ def find_broker(
     told = url or environ.get("JUPYTER_GPU_URL")
     if told:
         return read_url(told, token or environ.get("JUPYTER_GPU_TOKEN"))
-    token = token or environ.get("JUPYTER_GPU_TOKEN")
+    # JUPYTER_GPU_TOKEN goes with JUPYTER_GPU_URL: nobody here is shown what is meant for a broker elsewhere.
     place = running_broker(environ, token)
     if place is None and start:
         start_broker(environ=environ, is_there=lambda: running_broker(environ, token) is not None)

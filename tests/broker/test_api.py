@@ -13,7 +13,18 @@ from jupyter_gpu import __version__
 from jupyter_gpu.broker import api
 from jupyter_gpu.broker.api import ROUTES
 from jupyter_gpu.broker.openapi import described
-from jupyter_gpu.model import Change, EndReason, Holder, Outcome, Policy, Profile, SeeExited, SeeStarted, State
+from jupyter_gpu.model import (
+    Change,
+    EndReason,
+    Holder,
+    Outcome,
+    Policy,
+    Profile,
+    SeeExited,
+    SeeProbe,
+    SeeStarted,
+    State,
+)
 from tests.conftest import Places
 
 from .api_ground import DESCRIPTION, an_api, hold_to, job, play
@@ -287,6 +298,28 @@ def test_a_profile_fills_in_what_was_not_said(tmp_runtime: Places) -> None:
             assert got.json()["ask"] == {"devices": 2, "duration_seconds": 60}
             wrong = await ada.post("/workloads", json=RESERVATION | {"profile": "trio"})
             assert (wrong.status_code, "pair" in wrong.json()["hint"]) == (422, True)
+
+    play(story)
+
+
+def test_what_ended_long_ago_is_still_told(tmp_runtime: Places, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The world forgets, the store does not: it is shown, and acting on it says that it is over."""
+
+    async def story() -> None:
+        monkeypatch.setattr("jupyter_gpu.model.world.KEPT_ENDED", 1)
+        async with an_api(tmp_runtime.runtime_dir) as broker:
+            ada = broker.as_("ada")
+            for id_ in (1, 2, 3):
+                await ada.post("/workloads", json=RESERVATION)
+                await ada.post(f"/workloads/{id_}/cancel")
+                if id_ == 1:  # the first held the device, which is being made clear
+                    await broker.loop.handle(SeeProbe(workload=1))
+            assert 1 not in broker.loop.world.workloads
+            assert (await ada.get("/workloads/1")).json()["state"] == "ended"
+            assert (await ada.get("/workloads/1/events")).json()["items"][-1]["event"] == "ended"
+            assert (await ada.get("/workloads/1/wait")).json()["state"] == "ended"
+            assert (await ada.post("/workloads/1/cancel")).status_code == 409
+            assert (await ada.post("/workloads/1/renew", json={"holder_number": 1})).status_code == 410
 
     play(story)
 

@@ -54,6 +54,17 @@ def test_no_broker_is_said_with_how_to_start_one(tmp_runtime: Places):
     assert "jupyter_gpu.broker.app" in (caught.value.hint or "")
 
 
+def test_a_token_for_elsewhere_is_not_shown_here(tmp_runtime: Places):
+    """JUPYTER_GPU_TOKEN goes with JUPYTER_GPU_URL alone."""
+    path = tmp_runtime.runtime_dir / "broker.sock"
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind(str(path))
+        listening.listen()
+        environ = {"JUPYTER_GPU_TOKEN": "t", "JUPYTER_GPU_RUNTIME_DIR": str(tmp_runtime.runtime_dir)}
+        assert find_broker(environ=environ, start=False).token is None
+        assert find_broker(token="u", environ=environ, start=False).token == "u"
+
+
 def test_a_socket_whose_broker_was_killed_is_no_broker(tmp_runtime: Places):
     """The file outlives its process; nobody answers there."""
     path = tmp_runtime.runtime_dir / "broker.sock"
