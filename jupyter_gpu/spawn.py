@@ -17,7 +17,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, NoReturn
 
 from . import paths
 from .environment import stays_out
@@ -84,6 +84,14 @@ def _what_is_left(process: subprocess.Popen[bytes]) -> tuple[bytes, bytes]:
             if pipe is not None:
                 pipe.close()
         return late.stdout or b"", late.stderr or b""
+
+
+def become(argv: Sequence[str], environ: Mapping[str, str]) -> NoReturn:
+    """Let a command take this process's place: the pid stays, and with it what is leased to it."""
+    # Python ignores these, and what is ignored stays so over exec: `yes | head` would never end.
+    for number in (signal.SIGPIPE, signal.SIGXFSZ):
+        signal.signal(number, signal.SIG_DFL)
+    os.execvpe(argv[0], list(argv), dict(environ))
 
 
 def start_broker(

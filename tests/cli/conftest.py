@@ -8,7 +8,7 @@ import pytest
 from rich.console import Console
 
 from jupyter_gpu.cli import run
-from jupyter_gpu.cli_base import Face
+from jupyter_gpu.cli.base import Face
 from tests.cli.fake import FakeClient, fixed_time
 
 

@@ -8,8 +8,8 @@ import pytest
 from jupyter_gpu import errors
 from jupyter_gpu.cli import VERBS
 from jupyter_gpu.cli import gpu as group
-from jupyter_gpu.cli_doctor import Checkup
-from jupyter_gpu.cli_log import LogDocument
+from jupyter_gpu.cli.doctor import Checkup
+from jupyter_gpu.cli.log import LogDocument
 from jupyter_gpu.client import Client
 from jupyter_gpu.model import (
     BrokerView,
@@ -325,7 +325,7 @@ def test_completion_asks_the_broker(words, found):
     """The Tab key offers what the broker knows."""
     from click.shell_completion import ShellComplete
 
-    from jupyter_gpu.cli_base import Face
+    from jupyter_gpu.cli.base import Face
 
     completer = ShellComplete(group, {"obj": Face(client=FakeClient())}, "jupyter-gpu", "X")
 
@@ -336,7 +336,7 @@ def test_completion_is_silent_where_nothing_answers(capsys):
     """Without a broker the Tab key offers nothing, says nothing, and starts none."""
     from click.shell_completion import ShellComplete
 
-    from jupyter_gpu.cli_base import Face
+    from jupyter_gpu.cli.base import Face
 
     client = FakeClient()
     client.errors["status"] = errors.BrokerUnavailable("none")

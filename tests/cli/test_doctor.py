@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from jupyter_gpu import cli_doctor as doctor
+from jupyter_gpu.cli import doctor
 from jupyter_gpu.errors import BrokerUnavailable, NotAllowed
 from jupyter_gpu.model import Condition
 from tests.cli.fake import GIB, NOW, FakeClient, lab

@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from jupyter_gpu import errors
-from jupyter_gpu.cli_log import LogDocument
+from jupyter_gpu.cli.log import LogDocument
 from tests.cli.conftest import Terminal
 
 BAD = b"hi\n\x80end\n\x00 \xe2\x96"

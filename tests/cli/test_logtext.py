@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jupyter_gpu.cli_logtext import MOST_HELD_CHARS, LogText, neutral
+from jupyter_gpu.cli.logtext import MOST_HELD_CHARS, LogText, neutral
 
 
 def read(*chunks: bytes, colours: bool = False) -> str:

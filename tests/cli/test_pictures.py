@@ -6,7 +6,7 @@ import msgspec
 import pytest
 from rich.cells import cell_len
 
-from jupyter_gpu.cli_picture import bar
+from jupyter_gpu.cli.picture import bar
 from jupyter_gpu.model import Status
 from tests.cli.conftest import Terminal
 from tests.cli.fake import GIB, HOUR, NOW, FakeClient, device, lab, spec, workload

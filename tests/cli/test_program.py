@@ -7,18 +7,18 @@ from pathlib import Path
 
 import pytest
 
-from jupyter_gpu import spawn
 from tests.cli.fake import FakeClient
 
 PROGRAM = [sys.executable, "-c", "from jupyter_gpu.cli import main; main()"]
 # A lab behind the program, in a process of its own.
 _LAB = """
-from jupyter_gpu import cli, cli_base
+from jupyter_gpu import cli
+from jupyter_gpu.cli import base
 from tests.cli.fake import FakeClient
 client = FakeClient()
 client.log_chunks = [b'line\\n' * 100_000]
 client.part_bytes = 10_000
-cli_base.Face.connect = lambda self, start: client
+base.Face.connect = lambda self, start: client
 cli.main()
 """
 LAB = [sys.executable, "-c", _LAB]
@@ -141,7 +141,6 @@ def test_nothing_is_started_for_completion(tmp_runtime):
     assert list(tmp_runtime.runtime_dir.iterdir()) == []
 
 
-@pytest.mark.skipif(not hasattr(spawn, "become"), reason="spawn.become is not there yet")
 def test_a_command_takes_the_programs_place():
     """The command keeps the pid of the holder, sees only its GPUs, and its exit code is ours."""
     code = "import os; print(os.getpid(), os.environ['CUDA_VISIBLE_DEVICES']); raise SystemExit(9)"

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jupyter_gpu.cli_script import MOST_SCRIPT_BYTES, make_command, script_index
-from jupyter_gpu.cli_text import command_line, unpacked
+from jupyter_gpu.cli.script import MOST_SCRIPT_BYTES, make_command, script_index
+from jupyter_gpu.cli.text import command_line, unpacked
 from jupyter_gpu.errors import InvalidAsk
 
 ENVIRON = {"PATH": os.environ["PATH"]}

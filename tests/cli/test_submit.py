@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from jupyter_gpu import errors, spawn
-from jupyter_gpu.cli_holder import process_holder, shell_holder
+from jupyter_gpu.cli.holder import process_holder, shell_holder
 from jupyter_gpu.model import Ask, EndReason, Kind, State, WaitingReason, WorkloadView
 from tests.cli.fake import GIB, NOW, ended, holder, workload
 
@@ -269,7 +269,7 @@ def test_a_command_that_cannot_be_run_gives_back(gpu, monkeypatch):
 
 def test_a_shell_that_asks_in_a_subshell_is_the_holder():
     """`$(...)` runs in a copy of the shell that is gone at once; the shell itself holds."""
-    code = "from jupyter_gpu.cli_holder import shell_holder; print(shell_holder().pid)"
+    code = "from jupyter_gpu.cli.holder import shell_holder; print(shell_holder().pid)"
     script = f"echo $$; echo $(true; {sys.executable} -c '{code}'; true)"
 
     shell, found = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=True).stdout.split()

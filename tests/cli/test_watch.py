@@ -3,8 +3,8 @@
 import msgspec
 import pytest
 
-from jupyter_gpu import cli_watch
-from jupyter_gpu.cli_watch import apply
+from jupyter_gpu.cli import watch
+from jupyter_gpu.cli.watch import apply
 from jupyter_gpu.errors import BrokerUnavailable
 from jupyter_gpu.model import Change
 from tests.cli.conftest import Terminal
@@ -15,7 +15,7 @@ from tests.cli.fake import GIB, NOW, FakeClient, device, lab, workload
 def naps(monkeypatch):
     """Do not sleep, and remember how long it would have been."""
     seen = []
-    monkeypatch.setattr(cli_watch.time, "sleep", seen.append)
+    monkeypatch.setattr(watch.time, "sleep", seen.append)
     return seen
 
 

@@ -93,7 +93,7 @@ class Broker:
 
     def cli(self, *args: str) -> str:
         """What `jupyter gpu ARGS` prints."""
-        argv = [sys.executable, "-c", "from jupyter_gpu.cli import main; main()", *args]
+        argv = [sys.executable, "-m", "jupyter_gpu.cli", *args]
         done = subprocess.run(argv, env=self.environment, capture_output=True, text=True, timeout=60, check=False)
         assert done.returncode == 0, done.stderr
         return done.stdout

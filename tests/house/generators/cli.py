@@ -12,7 +12,7 @@ TARGET = "docs/cli.md"
 _HEAD = """\
 # The command line
 
-<!-- Written by `make generate` from jupyter_gpu/cli*.py. -->
+<!-- Written by `make generate` from jupyter_gpu/cli/. -->
 
 `jupyter gpu` and `jupyter-gpu` are the same program. It finds this machine's broker, or starts one of your own where
 none runs; `jupyter gpu --url URL VERB` asks one elsewhere. Each verb explains itself with `--help`.

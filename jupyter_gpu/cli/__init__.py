@@ -1,8 +1,8 @@
 """`jupyter gpu ...`: the group, its verbs and its one entry, `run`.
 
-The verbs live in cli_*.py and are imported when they are called, so that `--help` answers at once. Commands never end
-the process: they return an exit code or raise, and `run` turns that into a number, for the terminal as for the
-magics, which hand in their own client and consoles.
+The verbs live in the modules of this folder and are imported when they are called, so that `--help` answers at once.
+Commands never end the process: they return an exit code or raise, and `run` turns that into a number, for the terminal
+as for the magics, which hand in their own client and consoles.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from . import __version__
-from .cli_base import INTERRUPTED, PIPE_CLOSED, Face, at_end_of_pipe, usage_error, wants_json
-from .errors import GpuError, InvalidAsk
+from .. import __version__
+from ..errors import GpuError, InvalidAsk
+from .base import INTERRUPTED, PIPE_CLOSED, Face, at_end_of_pipe, usage_error, wants_json
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from .client import Client
-    from .model import Holder
+    from ..client import Client
+    from ..model import Holder
 
 PROGRAM = "jupyter gpu"
 COMPLETE_VARIABLE = "_JUPYTER_GPU_COMPLETE"
@@ -33,33 +33,33 @@ COMPLETE_VARIABLE = "_JUPYTER_GPU_COMPLETE"
 # compares both.
 VERBS: dict[str, dict[str, tuple[str, str]]] = {
     "Ask": {
-        "reserve": ("cli_reserve", "Reserve GPUs for this shell, or for one command."),
-        "submit": ("cli_submit", "Queue a job; it runs when its GPUs are free."),
+        "reserve": ("reserve", "Reserve GPUs for this shell, or for one command."),
+        "submit": ("submit", "Queue a job; it runs when its GPUs are free."),
     },
     "See": {
-        "status": ("cli_see", "Show the GPUs, your work, your quota and the lines."),
-        "queue": ("cli_see", "List what runs and what waits, and why."),
-        "show": ("cli_show", "Show all that is known of one workload."),
-        "log": ("cli_log", "Show what a job printed."),
-        "events": ("cli_show", "Tell the story of one workload."),
-        "quota": ("cli_see", "Show what you hold, use and have left."),
-        "devices": ("cli_see", "List the GPUs with their UUIDs."),
+        "status": ("see", "Show the GPUs, your work, your quota and the lines."),
+        "queue": ("see", "List what runs and what waits, and why."),
+        "show": ("show", "Show all that is known of one workload."),
+        "log": ("log", "Show what a job printed."),
+        "events": ("show", "Tell the story of one workload."),
+        "quota": ("see", "Show what you hold, use and have left."),
+        "devices": ("see", "List the GPUs with their UUIDs."),
     },
     "Change": {
-        "wait": ("cli_act", "Wait until workloads have ended or hold their GPUs."),
-        "cancel": ("cli_act", "End workloads, or give up their places in line."),
-        "pause": ("cli_act", "Keep queued jobs from starting; they keep their places."),
-        "let-go": ("cli_act", "Let paused jobs start."),
-        "extend": ("cli_act", "Ask for more time."),
-        "release": ("cli_act", "Give reservations back."),
+        "wait": ("act", "Wait until workloads have ended or hold their GPUs."),
+        "cancel": ("act", "End workloads, or give up their places in line."),
+        "pause": ("act", "Keep queued jobs from starting; they keep their places."),
+        "let-go": ("act", "Let paused jobs start."),
+        "extend": ("act", "Ask for more time."),
+        "release": ("act", "Give reservations back."),
     },
     "Operate": {
-        "cordon": ("cli_operate", "Give no new leases on GPUs."),
-        "uncordon": ("cli_operate", "Give leases on GPUs again."),
-        "drain": ("cli_operate", "Cordon GPUs, and ask the work on them to yield."),
-        "broker": ("cli_operate", "Show, start or stop the broker."),
-        "doctor": ("cli_doctor", "Check what could be wrong, and say what helps."),
-        "completion": ("cli_operate", "Print what makes your shell complete these commands."),
+        "cordon": ("operate", "Give no new leases on GPUs."),
+        "uncordon": ("operate", "Give leases on GPUs again."),
+        "drain": ("operate", "Cordon GPUs, and ask the work on them to yield."),
+        "broker": ("operate", "Show, start or stop the broker."),
+        "doctor": ("doctor", "Check what could be wrong, and say what helps."),
+        "completion": ("operate", "Print what makes your shell complete these commands."),
     },
 }
 _HOME = {verb: entry for verbs in VERBS.values() for verb, entry in verbs.items()}

@@ -1,0 +1,341 @@
+"""What every command shares: who is asked, where the answer goes, how an error is told.
+
+A command gets a `Face`. The console program makes one of the terminal; magics and tests hand in their own client
+and consoles. Light on purpose: `jupyter gpu --help` imports this, so rich and the client come when they are used.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from ..errors import GpuError
+
+if TYPE_CHECKING:
+    from rich.console import Console, RenderableType
+
+    from ..client import Client
+    from ..model import Holder
+
+    # Generic for the type checker; not yet at run time, in the oldest click that we take.
+    ParamType = click.ParamType[Any]
+else:
+    ParamType = click.ParamType
+
+R = TypeVar("R")
+T = TypeVar("T")
+
+INTERRUPTED = 130
+#: As a shell counts SIGPIPE: the reader of our output has gone.
+PIPE_CLOSED = 141
+
+
+class Face:
+    """The surroundings of one command."""
+
+    def __init__(
+        self,
+        *,
+        client: Client | None = None,
+        console: Console | None = None,
+        errors: Console | None = None,
+        holder: Holder | None = None,
+        now: Callable[[], float] = time.time,
+        environ: dict[str, str] | None = None,
+    ) -> None:
+        self._client = client
+        self._is_given = client is not None
+        self._opened: list[Client] = []
+        self._out = console
+        self._err = errors
+        #: Who holds what `reserve` gets, where it is not the calling shell: a kernel, for its magics.
+        self.holder = holder
+        self.now = now
+        self.environ = environ
+        self.url: str | None = None
+        self.as_json = False
+
+    @property
+    def client(self) -> Client:
+        """The client; where no broker runs, asking for one starts it."""
+        return self.connect(start=True)
+
+    def connect(self, *, start: bool) -> Client:
+        """Find the broker. Without `start` a missing one stays missing."""
+        if self._client is None:
+            from ..client import Client
+
+            self._client = Client(self.url, start=start)
+            self._opened.append(self._client)
+        return self._client
+
+    def looking_on(self) -> Client:
+        """Give a client that never starts a broker, whatever was done before."""
+        if self._is_given:
+            return self.client
+        from ..client import Client
+
+        self._opened.append(Client(self.url, start=False))
+        return self._opened[-1]
+
+    def close(self) -> None:
+        """Let go what was opened here."""
+        for client in self._opened:
+            client.close()
+
+    @property
+    def out(self) -> Console:
+        """Where the answer goes."""
+        if self._out is None:
+            self._out = make_console(stderr=False)
+        return self._out
+
+    @property
+    def err(self) -> Console:
+        """Where errors and asides go, so that the answer can be piped."""
+        if self._err is None:
+            self._err = make_console(stderr=True)
+        return self._err
+
+    def document(self, thing: object) -> None:
+        """Write the one JSON document of a `--json` command."""
+        import msgspec
+
+        self.write(msgspec.json.format(msgspec.json.encode(thing), indent=2).decode() + "\n")
+
+    def write(self, text: str) -> None:
+        """Write text as it is."""
+        self.out.file.write(text)
+        self.out.file.flush()
+
+    def write_bytes(self, data: bytes) -> None:
+        """Write bytes as they are; a console without bytes below (a notebook) gets what can be read of them."""
+        buffer = getattr(self.out.file, "buffer", None)
+        if buffer is None:
+            self.write(data.decode("utf-8", "replace"))
+            return
+        self.out.file.flush()
+        buffer.write(data)
+        buffer.flush()
+
+    def flush(self) -> None:
+        """Write what is still held back, while a closed pipe can be told from a fault."""
+        if self._out is not None:
+            self._out.file.flush()
+
+    def say(self, *things: RenderableType) -> None:
+        """Show to a person. Text is plain: nothing in it is markup."""
+        for thing in things:
+            if self.out.is_terminal or self.out.is_jupyter:
+                self.out.print(thing)
+                continue
+            # A pipe gets whole sentences, so that grep finds them, and no blanks at the ends of a table's lines.
+            with self.out.capture() as captured:
+                self.out.print(thing, soft_wrap=isinstance(thing, str))
+            self.out.file.write("".join(f"{line.rstrip()}\n" for line in captured.get().splitlines()))
+
+    def aside(self, text: str) -> None:
+        """Tell what is not the answer: progress, advice."""
+        self.err.print(text, soft_wrap=not self.err.is_terminal, style="dim")
+
+    def tell(self, error: GpuError) -> None:
+        """Tell an error: what happened and why, then what to do now; as JSON where JSON was asked for."""
+        if self.as_json:
+            self.err.file.write(json.dumps(error.to_body()) + "\n")
+            self.err.file.flush()
+            return
+        from rich.text import Text
+
+        from .text import sentence
+
+        lines = [Text.assemble(("Error: ", "bold red"), sentence(error.message))]
+        lines += [Text(sentence(error.hint))] if error.hint else []
+        for line in lines:
+            self.err.print(line, soft_wrap=not self.err.is_terminal)
+
+    @contextlib.contextmanager
+    def going_on(self, text: Callable[[], str] | str) -> Iterator[None]:
+        """Where Ctrl-C ends the looking and not the work: say what goes on."""
+        try:
+            yield
+        except KeyboardInterrupt:
+            self.err.print()  # the terminal has written ^C
+            self.aside(text if isinstance(text, str) else text())
+            raise click.exceptions.Exit(INTERRUPTED) from None
+
+
+def make_console(*, stderr: bool) -> Console:
+    """Make a console on a standard stream that interprets nothing and lets a closed pipe be noticed."""
+    from rich.console import Console
+
+    class Plain(Console):
+        def on_broken_pipe(self) -> None:
+            # rich would end the process here; `run` does, and in one place.
+            raise BrokenPipeError
+
+    return Plain(stderr=stderr, markup=False, highlight=False, emoji=False)
+
+
+pass_face = click.make_pass_decorator(Face)
+
+
+def _set_json(ctx: click.Context, _param: click.Parameter, value: bool) -> None:
+    if value:
+        ctx.ensure_object(Face).as_json = True
+
+
+#: Every command has it: exactly one JSON document on stdout, errors as JSON on stderr.
+json_option = click.option(
+    "--json",
+    is_flag=True,
+    expose_value=False,
+    callback=_set_json,
+    help="Write one JSON document; errors go to stderr as JSON.",
+)
+
+
+def for_each(face: Face, things: Iterable[T], act: Callable[[T], R]) -> tuple[list[R], int]:
+    """Do it for each, tell each failure, go on; the exit code is that of the first failure."""
+    done: list[R] = []
+    code = 0
+    for thing in things:
+        try:
+            done.append(act(thing))
+        except GpuError as error:
+            face.tell(error)
+            code = code or error.exit_code
+    return done, code
+
+
+def usage_error(face: Face, error: click.ClickException) -> int:
+    """Tell that the words of the command could not be read."""
+    if face.as_json:
+        body = {"code": "invalid-ask", "message": error.format_message(), "hint": _usage_hint(error)}
+        face.err.file.write(json.dumps(body) + "\n")
+        return error.exit_code
+    face.err.print(f"Error: {error.format_message()}", soft_wrap=not face.err.is_terminal)
+    if hint := _usage_hint(error):
+        face.err.print(hint, soft_wrap=not face.err.is_terminal)
+    return error.exit_code
+
+
+def _usage_hint(error: click.ClickException) -> str | None:
+    ctx = getattr(error, "ctx", None)
+    return None if ctx is None else f"`{ctx.command_path} --help` explains it."
+
+
+def complete(ctx: click.Context, ask: Callable[[Client], Iterable[str]], incomplete: str) -> list[Any]:
+    """Answer the Tab key: quickly and silently, from a broker that runs already."""
+    from click.shell_completion import CompletionItem
+
+    # A group that was not entered, as while completing, has made no Face.
+    face = ctx.find_object(Face) or Face()
+    try:
+        found = ask(face.connect(start=False))
+        return [CompletionItem(word) for word in found if word.startswith(incomplete)]
+    except Exception:  # noqa: BLE001 - whatever it is, it must not be written over the line that is being typed
+        return []
+
+
+class WorkloadId(ParamType):
+    """The number of a workload."""
+
+    name = "id"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        """Read 12, or #12 as people write it."""
+        text = str(value).removeprefix("#")
+        if not (text.isascii() and text.isdigit() and 0 < int(text[:20]) < 2**63):
+            self.fail(f"{str(value)!r} is no number of a workload; `jupyter gpu queue` lists them.", param, ctx)
+        return int(text)
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[Any]:  # noqa: ARG002
+        """Offer the workloads in the queue."""
+        return complete(ctx, lambda client: [str(it.id) for it in client.status().workloads], incomplete)
+
+
+class DeviceName(ParamType):
+    """A GPU by its number or UUID."""
+
+    name = "gpu"
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[Any]:  # noqa: ARG002
+        """Offer the UUIDs."""
+        return complete(ctx, lambda client: [it.uuid for it in client.status().devices], incomplete)
+
+
+class QueueName(ParamType):
+    """A queue."""
+
+    name = "queue"
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[Any]:  # noqa: ARG002
+        """Offer the queues."""
+        return complete(ctx, lambda client: list(client.status().waiting), incomplete)
+
+
+class Seconds(ParamType):
+    """A length of time."""
+
+    name = "length"
+
+    def __init__(self, what: str, *, allow_zero: bool = False) -> None:
+        self.what = what
+        self.allow_zero = allow_zero
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:  # noqa: ARG002
+        """Read "2h"; what cannot be meant is refused with its sentence."""
+        from ..units import parse_seconds
+
+        return value if isinstance(value, int) else parse_seconds(value, what=self.what, allow_zero=self.allow_zero)
+
+
+class Size(ParamType):
+    """An amount of memory."""
+
+    name = "size"
+
+    def __init__(self, what: str) -> None:
+        self.what = what
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:  # noqa: ARG002
+        """Read "20GiB"; what cannot be meant is refused with its sentence."""
+        from ..units import parse_bytes
+
+        return value if isinstance(value, int) else parse_bytes(value, what=self.what)
+
+
+class WithCommand(click.Command):
+    """A command that takes another one after `--`: what follows the first `--` is not read at all."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Set the other command aside, as it was given."""
+        if "--" in args:
+            at = args.index("--")
+            ctx.meta["jupyter_gpu.command"] = tuple(args[at + 1 :])
+            args = args[:at]
+        return super().parse_args(ctx, args)
+
+    def collect_usage_pieces(self, ctx: click.Context) -> list[str]:
+        """Say in the usage that there may be one."""
+        return [*super().collect_usage_pieces(ctx), "[-- COMMAND...]"]
+
+
+def wants_json(args: Sequence[str]) -> bool:
+    """Whether JSON was asked for, before the arguments could be read."""
+    mine = args[: args.index("--")] if "--" in args else args
+    return "--json" in mine
+
+
+def at_end_of_pipe() -> None:
+    """Leave the broken pipe, so that Python's own flush at the end does not complain about it."""
+    import os
+
+    with contextlib.suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -1,0 +1,246 @@
+"""From a command line to what a job runs: argument list, script, folder, environment.
+
+The arguments stay exactly as they were given. Which of them is the submitted script is found here, since only the
+client can send the file's content, so that a later edit does not change a queued job.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import stat
+from collections.abc import Mapping, Sequence
+from pathlib import PurePath
+from typing import NamedTuple
+
+from ..environment import scrub, select
+from ..errors import InvalidAsk
+from ..model import JobSpec, Script, pack_bytes
+from ..units import format_bytes
+
+#: A larger file is no script; it stays where it is and is read when the job runs.
+MOST_SCRIPT_BYTES = 16 << 20
+
+_PYTHON = re.compile(r"(python|pypy)[\d.]*t?")
+_SHELLS = ("sh", "bash", "dash", "zsh", "ksh", "ash")
+_OTHERS = ("perl", "ruby", "Rscript", "julia", "node")
+# They start Python on the first script among their words; which of their options take a value only they know.
+_LAUNCHERS = ("torchrun", "accelerate", "deepspeed", "uv", "ipython", "horovodrun", "colossalai", "composer", "fabric")
+# Options of Python and of shells that take the next word, and those after which no script comes.
+_TAKES_NEXT = {
+    "python": ("-W", "-X", "--check-hash-based-pycs"),
+    "shell": ("-o", "-O", "+o", "+O", "--rcfile", "--init-file"),
+}
+_NO_SCRIPT = {"python": "cm", "shell": "cs"}
+
+
+class Command(NamedTuple):
+    """What a job runs, and what the person who submits should know of it."""
+
+    spec: JobSpec
+    script: Script | None
+    notes: tuple[str, ...]
+    #: Variables that look like secrets or marks, and pass because they were asked for by name.
+    given: tuple[str, ...]
+
+
+def pack(text: str) -> str:
+    """Write what the operating system gave us as text of the model, byte for byte."""
+    return pack_bytes(os.fsencode(text))
+
+
+def make_command(
+    argv: Sequence[str],
+    *,
+    folder: str | None = None,
+    environ: Mapping[str, str],
+    wanted: Sequence[str] = (),
+    checkpoint_dir: str | None = None,
+    retries: int | None = None,
+    grace_seconds: int | None = None,
+) -> Command:
+    """Read a command line as the caller's shell would run it, here and now; refuse what could not run at all."""
+    where = _folder(folder)
+    program = _find(argv[0], where, environ.get("PATH"))
+    script, notes = None, []
+    index = script_index(argv, where)
+    if index is not None:
+        script, note = _read(argv[index], where)
+        index = index if script is not None else None
+        notes += [note] if note else []
+    variables, given = _environment(environ, wanted)
+    spec = JobSpec(
+        argv=tuple(map(pack, argv)),
+        folder=pack(where),
+        environment=variables,
+        script_index=index,
+        checkpoint_dir=None if checkpoint_dir is None else pack(os.path.expanduser(checkpoint_dir)),  # noqa: PTH111
+        retries=retries,
+        grace_seconds=grace_seconds,
+        recorded={"program": pack(program)},
+    )
+    return Command(spec, script, tuple(notes), given)
+
+
+def shell_argv(text: str) -> tuple[str, str, str]:
+    """Make the argument list of the explicit shell mode."""
+    return ("/bin/bash" if os.access("/bin/bash", os.X_OK) else "/bin/sh", "-c", text)
+
+
+def _environment(environ: Mapping[str, str], wanted: Sequence[str]) -> tuple[dict[str, str], tuple[str, ...]]:
+    for text in wanted:
+        name = text.partition("=")[0]
+        if not name or "\0" in text:
+            raise InvalidAsk(f"The entry {text!r} has no name.", hint="Write --env NAME or --env NAME=VALUE.")
+        # The broker would leave these out without a word, since it says them itself.
+        if name in scrub({name: ""}, given=[name])[1]:
+            raise InvalidAsk(
+                f"{name} cannot be given to a job: it is set anew for each attempt, by what was granted.",
+                hint="Leave it out; how many GPUs a job sees is said with --gpus.",
+            )
+    return select(environ, wanted)
+
+
+def _folder(folder: str | None) -> str:
+    try:
+        where = os.getcwd() if folder is None else os.path.abspath(os.path.expanduser(folder))  # noqa: PTH100, PTH109, PTH111
+    except FileNotFoundError:
+        raise InvalidAsk(
+            "The current folder does not exist any more.", hint="Go to one that does, or name one with --folder."
+        ) from None
+    if not os.path.isdir(where):  # noqa: PTH112 - a Path would be no clearer, and argv is text
+        raise InvalidAsk(f"There is no folder {folder!r}.", hint="Name the folder that the job should run in.")
+    return where
+
+
+def _find(program: str, folder: str, path: str | None) -> str:
+    """Find what will run, as the start of the attempt will, so that a slip is told now and not at night."""
+    if "\0" in program or not program:
+        raise InvalidAsk(
+            "The command is empty.", hint="Write what to run, as in `jupyter gpu submit -- python train.py`."
+        )
+    if "/" not in program:
+        found = shutil.which(program, path=path)
+        if found is None:
+            raise InvalidAsk(f"There is no command {program!r} on your PATH.", hint=_hint_for(program, folder))
+        return os.path.abspath(found)  # noqa: PTH100
+    found = os.path.join(folder, program)  # noqa: PTH118
+    if not os.path.isfile(found):  # noqa: PTH113
+        raise InvalidAsk(
+            f"There is no file {program!r} in {folder!r}.", hint="Name the command as you would to run it there."
+        )
+    if not os.access(found, os.X_OK):
+        raise InvalidAsk(
+            f"{program!r} may not be executed.",
+            hint=f"Run `chmod +x`, or name its interpreter, as in `python {program}`.",
+        )
+    return os.path.normpath(found)
+
+
+def _hint_for(program: str, folder: str) -> str:
+    if os.path.isfile(os.path.join(folder, program)):  # noqa: PTH113, PTH118
+        return f"There is a file of that name: write `python {program}` or `./{program}`."
+    if any(char in program for char in " |&;<>$"):
+        return 'It looks like a line for a shell: `--shell "..."` runs it with one.'
+    return "Check the spelling, or activate the environment that has it."
+
+
+def script_index(argv: Sequence[str], folder: str) -> int | None:
+    """Find the place of the script among the arguments, where one is run: `python train.py`, `./train.sh`."""
+    start = _after_wrappers(argv)
+    if start >= len(argv):
+        return None
+    program = PurePath(argv[start]).name
+    if _PYTHON.fullmatch(program):
+        place = _first_word(argv, start + 1, "python")
+    elif program in _SHELLS:
+        place = _first_word(argv, start + 1, "shell")
+    elif program in _OTHERS:
+        place = start + 1
+        if place < len(argv) and argv[place].startswith("-"):
+            return None
+    elif program in _LAUNCHERS:
+        place = _first_python_file(argv, start + 1, folder)
+    else:
+        return start if "/" in argv[start] and _is_script(argv[start], folder) else None
+    return place if place is not None and place < len(argv) and _is_file(argv[place], folder) else None
+
+
+def _after_wrappers(argv: Sequence[str]) -> int:
+    """Skip `env NAME=VALUE` and `nohup`, which run the words after them."""
+    place = 0
+    while place < len(argv):
+        program = PurePath(argv[place]).name
+        if program == "env":
+            place += 1
+            while place < len(argv) and ("=" in argv[place] and not argv[place].startswith("-")):
+                place += 1
+        elif program in ("nohup", "exec"):
+            place += 1
+        else:
+            break
+    return place
+
+
+def _first_word(argv: Sequence[str], start: int, kind: str) -> int | None:
+    """Find the first argument that is no option; None where an option says that no script follows."""
+    place = start
+    while place < len(argv):
+        word = argv[place]
+        if word == "--":
+            return place + 1
+        if word == "-" or not word.startswith(("-", "+") if kind == "shell" else "-"):
+            return None if word == "-" else place
+        if word in _TAKES_NEXT[kind]:
+            place += 1
+        elif not word.startswith("--"):
+            # Short options are written together: -um is -u -m. What follows W or X is their value.
+            letters = re.split("[WX]", word[1:])[0] if kind == "python" else word[1:]
+            if any(letter in _NO_SCRIPT[kind] for letter in letters):
+                return None
+        place += 1
+    return None
+
+
+def _first_python_file(argv: Sequence[str], start: int, folder: str) -> int | None:
+    for place in range(start, len(argv)):
+        if argv[place] in ("-m", "--module", "-c"):
+            return None
+        if argv[place].endswith(".py") and _is_file(argv[place], folder):
+            return place
+    return None
+
+
+def _is_file(word: str, folder: str) -> bool:
+    try:
+        return stat.S_ISREG(os.stat(os.path.join(folder, word)).st_mode)  # noqa: PTH116, PTH118
+    except (OSError, ValueError):
+        return False
+
+
+def _is_script(word: str, folder: str) -> bool:
+    if not _is_file(word, folder):
+        return False
+    try:
+        with open(os.path.join(folder, word), "rb") as file:  # noqa: PTH118, PTH123
+            return file.read(2) == b"#!"
+    except OSError:
+        return False
+
+
+def _read(word: str, folder: str) -> tuple[Script | None, str | None]:
+    name = PurePath(word).name
+    try:
+        with open(os.path.join(folder, word), "rb") as file:  # noqa: PTH118, PTH123
+            content = file.read(MOST_SCRIPT_BYTES + 1)
+    except OSError as error:
+        raise InvalidAsk(
+            f"{word!r} cannot be read: {error.strerror}.", hint="The job could not read it either."
+        ) from None
+    if len(content) > MOST_SCRIPT_BYTES:
+        return None, (
+            f"{name} is larger than {format_bytes(MOST_SCRIPT_BYTES)}, so no copy is kept: "
+            "an edit before the job starts changes what it runs."
+        )
+    return Script(name=pack(name), content=content), None

@@ -1,0 +1,156 @@
+"""`jupyter gpu status`, `queue`, `quota` and `devices`: what the lab looks like now."""
+
+from __future__ import annotations
+
+import itertools
+from typing import TYPE_CHECKING
+
+import click
+
+from ..errors import GpuError
+from .base import Face, json_option, pass_face
+
+if TYPE_CHECKING:
+    from ..model import DeviceView, Status, WorkloadView
+
+#: What a person gets at once.
+SHOWN = 200
+
+
+@click.command(short_help="Show the GPUs, your work, your quota and the lines.")
+@click.option("--watch", is_flag=True, help="Keep showing it as it changes, until Ctrl-C.")
+@json_option
+@pass_face
+def status(face: Face, watch: bool) -> None:
+    """Show the GPUs and who holds them, your work, your quota and how many wait."""
+    if watch and face.as_json:
+        raise click.UsageError("--watch shows a picture and --json one document: choose one.")
+    if watch and face.out.is_terminal:
+        from .watch import watch_status
+
+        watch_status(face)
+        return
+    found = face.client.status()
+    if face.as_json:
+        face.document(found)
+    else:
+        show_status(face, found)
+
+
+def show_status(face: Face, found: Status) -> None:
+    """Draw the document once."""
+    from .picture import status_picture
+
+    face.say(status_picture(found, fancy=is_fancy(face)))
+
+
+def is_fancy(face: Face) -> bool:
+    """Whether the terminal can show blocks."""
+    return face.out.encoding.lower().startswith("utf")
+
+
+@click.command(short_help="List what runs and what waits, and why.")
+@click.option("--all", is_flag=True, help="Those that have ended too.")
+@click.option("--mine", is_flag=True, help="Only yours.")
+@click.option("--limit", type=click.IntRange(min=1), metavar="N", help=f"At most so many; {SHOWN} if not given.")
+@json_option
+@pass_face
+def queue(face: Face, all: bool, mine: bool, limit: int | None) -> None:
+    """List the workloads that run, then those that wait, in the order of their priority and age.
+
+    With --all those that have ended too, the newest last. With --json all of them, unless --limit is given.
+    """
+    from ..model import WorkloadPage
+    from .picture import numbers, queue_table
+
+    most = limit or (None if face.as_json else SHOWN)
+    items, more = _listed(face, most, all=all, mine=mine)
+    if face.as_json:
+        # By what to ask for the older ones, where the newest were taken from a longer list.
+        face.document(WorkloadPage(items=tuple(items), next=items[0].id if more and all else None))
+    elif not items:
+        face.say("Nothing runs and nothing waits." if not all else "There are no workloads yet.")
+    else:
+        found = devices_of(face)
+        if any(it.simulated for it in found):
+            face.say("SIMULATED GPUs")
+        face.say(queue_table(items, numbers(found), face.now()))
+        if more:
+            face.aside(f"There are more; --limit {len(items) * 10} shows more of them.")
+
+
+def _listed(face: Face, most: int | None, *, all: bool, mine: bool) -> tuple[list[WorkloadView], bool]:
+    """Give the workloads in the order in which they are shown, and whether some were left out."""
+    newest_first = face.client.workloads(mine=mine, ended=all)
+    if all:
+        found = list(itertools.islice(newest_first, None if most is None else most + 1))
+        return found[:most][::-1], most is not None and len(found) > most
+    # Who runs, then the line as far as it can be told from outside: priority, who waited past the limit, age.
+    ordered = sorted(newest_first, key=_place)
+    return ordered[:most], most is not None and len(ordered) > most
+
+
+def _place(it: WorkloadView) -> tuple[bool, int, bool, int]:
+    waits = it.state == "queued"
+    return (waits, -it.priority if waits else 0, not it.lifted if waits else False, it.id)
+
+
+def devices_of(face: Face) -> tuple[DeviceView, ...]:
+    """Ask for the devices, to name them by number; without them a text shows UUIDs, so no failure is told."""
+    try:
+        return face.client.devices().items
+    except GpuError:
+        return ()
+
+
+def numbers_of(face: Face) -> dict[str, str]:
+    """Map UUIDs to what people say, "2" or "2 (simulated)"."""
+    from .picture import numbers
+
+    return numbers(devices_of(face), labelled=True)
+
+
+@click.command(short_help="Show what you hold, use and have left.")
+@json_option
+@pass_face
+def quota(face: Face) -> None:
+    """Show every bound that concerns you: what you hold or used of it, and what is left."""
+    from .picture import quota_table
+
+    page = face.client.quota()
+    if face.as_json:
+        face.document(page)
+    elif not page.items:
+        face.say("No quota concerns you: you may hold what is free.")
+    else:
+        face.say(quota_table(page.items, face.now()))
+
+
+@click.command(short_help="List the GPUs with their UUIDs.")
+@json_option
+@pass_face
+def devices(face: Face) -> None:
+    """List the GPUs: number, UUID, kind, pool, and how they are."""
+    from rich.text import Text
+
+    from ..units import format_bytes
+    from .picture import make_table
+    from .text import safe
+
+    page = face.client.devices()
+    if face.as_json:
+        face.document(page)
+        return
+    if not page.items:
+        face.say("No GPUs. `jupyter gpu doctor` says why.")
+        return
+    table = make_table(">GPU", "UUID", "class", ">memory", last="state")
+    for it in page.items:
+        state = str(it.condition) if it.condition else "cordoned" if it.cordoned else "held" if it.workloads else "free"
+        more = [safe(it.name), f"pool {safe(it.pool)}"] + (["may be shared"] if it.shareable else [])
+        more += ["SIMULATED"] if it.simulated else []
+        more += [] if it.temperature_celsius is None else [f"{it.temperature_celsius}°C"]
+        named = Text.assemble(safe(it.uuid), "\n", (", ".join(more), "dim"))
+        row = (it.device_class, format_bytes(it.memory_total_bytes), state)
+        table.add_row(str(it.index), named, *(Text(safe(cell)) for cell in row))
+    face.say(table)

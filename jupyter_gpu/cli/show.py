@@ -1,0 +1,185 @@
+"""`jupyter gpu show` and `events`: all that is known of one workload, and its story."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import click
+
+from .base import Face, WorkloadId, json_option, pass_face
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from ..model import EventView, JobSpec, WorkloadView
+
+
+@click.command(short_help="Show all that is known of one workload.")
+@click.argument("workload", type=WorkloadId(), metavar="ID")
+@json_option
+@pass_face
+def show(face: Face, workload: int) -> None:
+    """Show all that is known of a workload: how it stands and why, what it asked for, and how to go on."""
+    from .see import numbers_of
+
+    it = face.client.workload(workload)
+    if face.as_json:
+        face.document(it)
+        return
+    face.say(*_picture(it, numbers_of(face) if it.devices else {}, face.now()))
+
+
+def _picture(it: WorkloadView, numbers: dict[str, str], now: float) -> Iterator[RenderableType]:
+    from rich.padding import Padding
+    from rich.table import Table
+    from rich.text import Text
+
+    from .text import safe, sentence
+
+    title = f"{str(it.kind).capitalize()} {it.id}" + (f": {safe(it.name)}" if it.name else "")
+    yield Text(title, style="bold")
+    if it.reason:
+        yield Padding(Text(sentence(it.reason)), (0, 0, 0, 2))
+    table = Table.grid(padding=(0, 2))
+    table.add_column(style="dim", no_wrap=True)
+    table.add_column(overflow="fold")
+    for name, value in (*_standing(it, numbers, now), *_asked(it, now), *_spec(it.spec)):
+        table.add_row(Text(name), Text(value))
+    yield Padding(table, (1, 0, 1, 2))
+    for line in _how_to_go_on(it):
+        yield Text(line, style="dim")
+
+
+def _standing(it: WorkloadView, numbers: dict[str, str], now: float) -> Iterator[tuple[str, str]]:
+    from ..model import State
+    from ..units import format_when
+    from .text import WAITS, gpus_text, safe, state_word
+
+    attempt = f", attempt {it.attempt}" if it.attempt else ""
+    yield "state", f"{state_word(it)}{attempt}"
+    if it.state is State.QUEUED and it.waiting is not None and not it.reason:
+        ahead = "" if it.ahead is None else ", first in line" if it.ahead == 0 else f", {it.ahead} ahead"
+        yield "waits for", f"{WAITS[it.waiting]}{ahead}"
+    if it.devices:
+        yield "holds", gpus_text(it.devices, numbers)
+        yield "UUIDs", "\n".join(map(safe, it.devices))
+    if it.notice is not None:
+        yield "must yield", f"by {format_when(it.notice.yield_by, now)} ({it.notice.reason})"
+    for name, when in (
+        ("expected", it.expected_start_at),
+        ("not before", it.not_before),
+        ("granted", it.granted_at),
+        ("started", it.started_at),
+        ("ends", it.ends_at if it.ended_at is None else None),
+        ("attach by", it.attach_by if it.ended_at is None else None),
+        ("ended", it.ended_at),
+    ):
+        if when is not None:
+            yield name, format_when(when, now)
+    if it.outcome is not None:
+        yield "outcome", _outcome(it)
+    if it.holder is not None:
+        pid = f", pid {it.holder.pid}" if it.holder.pid is not None else ""
+        yield "holder", f"{safe(it.holder.kind)} {safe(it.holder.name)}{pid}"
+    if it.preemptions or it.failures:
+        yield "so far", f"{it.preemptions} times preempted, {it.failures} times failed"
+
+
+def _outcome(it: WorkloadView) -> str:
+    from .text import safe
+
+    if it.outcome is None:
+        return ""
+    parts = [str(it.outcome.end)]
+    # The sentence about the outcome has the numbers in it.
+    if it.outcome.detail:
+        parts.append(safe(it.outcome.detail))
+    elif it.outcome.exit_code is not None:
+        parts.append(f"exit code {it.outcome.exit_code}")
+    elif it.outcome.signal is not None:
+        parts.append(f"signal {it.outcome.signal}")
+    return ", ".join(parts)
+
+
+def _asked(it: WorkloadView, now: float) -> Iterator[tuple[str, str]]:
+    from ..units import format_when
+    from .text import ask_text, safe
+
+    if it.owner is not None:
+        yield "owner", "you" if it.is_mine else safe(it.owner)
+    if it.team is not None:
+        yield "team", safe(it.team)
+    yield "queue", f"{safe(it.queue)}, priority {it.priority}" + (", waited past its limit" if it.lifted else "")
+    yield "asked for", ask_text(it)
+    yield "submitted", format_when(it.submitted_at, now)
+
+
+def _spec(spec: JobSpec | None) -> Iterator[tuple[str, str]]:
+    from ..units import format_seconds
+    from .text import command_line, shell_word, unpacked
+
+    if spec is None:
+        return
+    argv = [unpacked(word) for word in spec.argv]
+    yield "command", command_line(argv)
+    yield "folder", shell_word(unpacked(spec.folder))
+    if spec.script_index is not None:
+        yield "script", f"{shell_word(argv[spec.script_index])}, as it was when it was submitted"
+    if spec.checkpoint_dir is not None:
+        yield "checkpoints", shell_word(unpacked(spec.checkpoint_dir))
+    if spec.retries is not None:
+        yield "retries", str(spec.retries)
+    if spec.grace_seconds is not None:
+        yield "grace", format_seconds(spec.grace_seconds)
+
+
+def _how_to_go_on(it: WorkloadView) -> Iterator[str]:
+    """The commands that make sense now."""
+    from ..model import Kind, State
+    from .reserve import export_line
+
+    if it.kind is Kind.JOB and it.attempt:
+        yield f"jupyter gpu log {it.id}" + (" --follow" if it.state is not State.ENDED else "")
+    if it.is_mine and it.kind is Kind.RESERVATION and it.state is State.ACTIVE:
+        yield export_line(it.devices)
+        yield f"jupyter gpu extend {it.id} 1h"
+        yield f"jupyter gpu release {it.id}"
+    elif it.is_mine and it.state is not State.ENDED:
+        if it.kind is Kind.JOB and it.state is State.QUEUED:
+            yield f"jupyter gpu {'let-go' if it.paused else 'pause'} {it.id}"
+        yield f"jupyter gpu cancel {it.id}"
+    yield f"jupyter gpu events {it.id}"
+
+
+@click.command(short_help="Tell the story of one workload.")
+@click.argument("workload", type=WorkloadId(), metavar="ID")
+@json_option
+@pass_face
+def events(face: Face, workload: int) -> None:
+    """Tell what happened to a workload, one line each: when, what, and why."""
+    from ..model import EventPage
+
+    found = tuple(face.client.events(workload))
+    if face.as_json:
+        face.document(EventPage(items=found, next=None))
+        return
+    said = ""
+    for event in found:
+        # An end mostly repeats in its words what the release before it has said.
+        face.say(event_line(event, face.now(), with_detail=event.detail != said))
+        said = event.detail
+
+
+def event_line(event: EventView, now: float, *, with_detail: bool = True) -> str:
+    """Write one event: "14:05:31  evicted (preempted)  for reservation 13"."""
+    from datetime import datetime
+
+    from .text import safe
+
+    then = datetime.fromtimestamp(event.at)  # noqa: DTZ006 - the clock on the reader's wall
+    # The day only where it is another one, so that a short story stays short.
+    day = "" if then.date() == datetime.fromtimestamp(now).date() else f"{then:%Y-%m-%d} "  # noqa: DTZ006
+    note = f" ({safe(event.note)})" if event.note else ""
+    detail = f"  {safe(event.detail)}" if event.detail and with_detail else ""
+    return f"{day}{then:%H:%M:%S}  {safe(event.event)}{note}{detail}"

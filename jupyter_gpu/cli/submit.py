@@ -1,0 +1,158 @@
+"""`jupyter gpu submit`: queue a job."""
+
+from __future__ import annotations
+
+import os
+import uuid
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ..errors import InvalidAsk
+from .base import Face, QueueName, Seconds, Size, json_option, pass_face
+
+if TYPE_CHECKING:
+    from ..model import Ask, SubmitBody, WorkloadView
+    from .script import Command
+
+_EXAMPLES = """\b
+Examples:
+  jupyter gpu submit -- python train.py --lr 0.1
+  jupyter gpu submit --gpus 2 --time 8h --name digits -- torchrun train.py
+  jupyter gpu submit --not-before 22:00 --queue deferred -- ./sweep.sh
+  jupyter gpu submit --shell "python a.py && python b.py"
+"""
+
+
+def ask_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add what submit and reserve say alike of the GPUs that are wanted."""
+    for option in reversed(
+        [
+            click.option("--class", "device_class", metavar="CLASS", help="The kind of GPU, as `devices` names it."),
+            click.option("--memory", type=Size("memory"), help="A part of a GPU that may be shared, such as 20GiB."),
+            click.option("--min-free", type=Size("free memory"), help="Only GPUs with so much memory free."),
+            click.option("--pool", metavar="POOL", help="The pool to take GPUs from."),
+            click.option("--queue", type=QueueName(), metavar="QUEUE", help="The line to stand in."),
+            click.option("--team", metavar="TEAM", help="The team that it counts for."),
+            click.option("--name", default="", metavar="NAME", help="What lists call it."),
+        ]
+    ):
+        command = option(command)
+    return command
+
+
+def send(face: Face, body: SubmitBody, *, key: str | None = None, keep: tuple[str, ...] = ()) -> WorkloadView:
+    """Ask. With a key of its own each command is one workload, however often it had to be sent."""
+    with face.going_on("It may have been accepted already; `jupyter gpu queue --mine` shows it."):
+        return face.client.submit(body, idempotency_key=key or uuid.uuid4().hex, keep=keep)
+
+
+def make_ask(devices: int, seconds: int | None, words: dict[str, Any]) -> Ask:
+    """Put the common options together."""
+    from ..model import Ask
+
+    return Ask(
+        devices=devices,
+        device_class=words["device_class"],
+        memory_bytes=words["memory"],
+        min_free_bytes=words["min_free"],
+        duration_seconds=seconds,
+        pool=words["pool"],
+    )
+
+
+@click.command(
+    short_help="Queue a job; it runs when its GPUs are free.",
+    epilog=_EXAMPLES,
+    # What follows the first word that is no option belongs to the command, whatever it looks like.
+    context_settings={"allow_interspersed_args": False},
+)
+@click.option("--gpus", type=click.IntRange(min=0), default=1, show_default=True, help="How many; 0 sees none.")
+@click.option("--time", "seconds", type=Seconds("time limit"), help="The time limit, such as 8h.")
+@ask_options
+@click.option("--env", multiple=True, metavar="NAME[=VALUE]", help="Pass a variable on, or set it; may be repeated.")
+@click.option("--folder", metavar="DIR", help="Where it runs; the current folder if not given.")
+@click.option("--retries", type=click.IntRange(min=0), help="How many failed attempts are repeated.")
+@click.option("--grace", type=Seconds("grace"), help="From the notice to yield until it is ended.")
+@click.option("--checkpoint-dir", metavar="DIR", help="Where its checkpoints lie, seen from the folder.")
+@click.option("--not-before", metavar="WHEN", help="The earliest start: 22:00, +2h, or a date and time.")
+@click.option("--paused", is_flag=True, help="Keep it from starting until `let-go`.")
+@click.option("--wait", is_flag=True, help="Wait until it has ended; exit 0 only if it succeeded.")
+@click.option("--follow", is_flag=True, help="Show what it prints until it has ended, then as --wait.")
+@click.option("--shell", "shell_line", metavar="LINE", help="Run a line with a shell, instead of a command without.")
+@click.option("--key", metavar="KEY", help="The same key again is the same job, and queues nothing new.")
+@json_option
+@click.argument("argv", nargs=-1, type=click.UNPROCESSED, metavar="[--] COMMAND...")
+@pass_face
+def submit(face: Face, /, gpus: int, seconds: int | None, **words: Any) -> int:
+    """Queue COMMAND as a job. It runs as it stands here, without a shell, in this folder.
+
+    It goes on when this terminal is closed. A script that is named in the command is copied now, so that
+    an edit does not change the queued job.
+    """
+    if words["follow"] and face.as_json:
+        raise click.UsageError("--follow shows a log and --json one document: choose one.")
+    body, command = _body(face, gpus, seconds, words)
+    it = send(face, body, key=words["key"], keep=command.given)
+    if not (face.as_json and words["wait"]):
+        _tell(face, it, command)
+    if words["follow"]:
+        from .log import follow
+
+        follow(face, it.id, None)
+    if words["wait"] or words["follow"]:
+        from .act import wait_for_end
+
+        return wait_for_end(face, it.id)
+    return 0
+
+
+def _body(face: Face, gpus: int, seconds: int | None, words: dict[str, Any]) -> tuple[SubmitBody, Command]:
+    from ..model import Kind, SubmitBody
+    from .script import make_command, shell_argv
+    from .when import parse_instant
+
+    argv, line = words["argv"], words["shell_line"]
+    if line is not None and argv:
+        raise click.UsageError("Give a command, or a line for a shell with --shell, not both.")
+    if line is None and not argv:
+        raise InvalidAsk(
+            "There is no command to run.", hint="Write it after --, as in `jupyter gpu submit -- python train.py`."
+        )
+    command = make_command(
+        argv if line is None else shell_argv(line),
+        folder=words["folder"],
+        environ=os.environ if face.environ is None else face.environ,
+        wanted=words["env"],
+        checkpoint_dir=words["checkpoint_dir"],
+        retries=words["retries"],
+        grace_seconds=words["grace"],
+    )
+    body = SubmitBody(
+        kind=Kind.JOB,
+        ask=make_ask(gpus, seconds, words),
+        queue=words["queue"],
+        team=words["team"],
+        name=words["name"],
+        spec=command.spec,
+        script=command.script,
+        not_before=None if words["not_before"] is None else parse_instant(words["not_before"], face.now()),
+        paused=words["paused"],
+    )
+    return body, command
+
+
+def _tell(face: Face, it: WorkloadView, command: Command) -> None:
+    from .text import command_line, safe, sentence, unpacked
+
+    if face.as_json:
+        face.document(it)
+        return
+    name = f" ({safe(it.name)})" if it.name else ""
+    face.say(f"Submitted job {it.id}{name} to queue {safe(it.queue)}.")
+    face.say(f"It runs: {command_line(map(unpacked, command.spec.argv))}")
+    if it.reason:
+        face.say(sentence(it.reason))
+    for note in command.notes:
+        face.aside(sentence(note))

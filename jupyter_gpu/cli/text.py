@@ -1,0 +1,166 @@
+"""Text for people: names that cannot act on a terminal, commands that can be pasted back, words for states.
+
+Pure. Whatever comes from elsewhere (names, reasons, logs of others) passes through `safe` before it is shown.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterable, Mapping
+
+from ..model import DeviceView, State, WaitingReason, WorkloadView, unpack_bytes
+from ..units import MISSING, format_bytes, format_seconds, format_when
+
+# Joiners of emoji and of scripts such as Persian; all other invisible characters are shown as what they are.
+_JOINERS = "\u200c\u200d"
+
+_UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
+
+WAITS = {
+    WaitingReason.DEVICES: "no GPU is free",
+    WaitingReason.QUOTA: "quota is held",
+    WaitingReason.BUDGET: "GPU-hours are used",
+    WaitingReason.HOLD: "GPUs are on hold",
+    WaitingReason.PAUSED: "paused",
+    WaitingReason.DEPENDENCY: "waits for other work",
+    WaitingReason.NOT_BEFORE: "not yet its time",
+    WaitingReason.BACK_OFF: "start failed, tries again",
+    WaitingReason.CLEARING: "a GPU is being made free",
+    WaitingReason.ENGINE: "no such GPU now",
+    WaitingReason.DRIVER: "no GPU can be read",
+}
+
+
+def safe(text: str) -> str:
+    """Make text that stays on its line and cannot steer a terminal; what is escaped can still be recognised."""
+    if text.isprintable():
+        return text
+    return "".join(_visible(char) for char in text)
+
+
+def _visible(char: str) -> str:
+    if char.isprintable() or char in _JOINERS:
+        return char
+    return char.encode("unicode_escape", "surrogatepass").decode("ascii")
+
+
+def sentence(text: str) -> str:
+    """Begin with a capital and end with a full stop, since some texts of the broker are parts of sentences."""
+    text = safe(" ".join(text.split())) if "\n" in text else safe(text)
+    if not text:
+        return text
+    return text[0].upper() + text[1:] + ("" if text[-1] in ".!?:`" else ".")
+
+
+def shell_word(word: str) -> str:
+    """Quote one word such that a shell reads exactly it.
+
+    What cannot be printed (a line end, an escape, a byte that is no UTF-8) is written as $'...', which bash, zsh,
+    ksh and POSIX of 2024 read.
+    """
+    if word.isprintable():
+        return shlex.quote(word)
+    shown = []
+    for byte in word.encode("utf-8", "surrogateescape"):
+        char = chr(byte)
+        if char in "'\\":
+            shown.append("\\" + char)
+        else:
+            shown.append(char if char.isascii() and char.isprintable() else f"\\x{byte:02x}")
+    return f"$'{''.join(shown)}'"
+
+
+def command_line(argv: Iterable[str]) -> str:
+    """Write an argument list as a line that gives the same list when it is pasted into a shell."""
+    return " ".join(shell_word(word) for word in argv)
+
+
+def unpacked(text: str) -> str:
+    """Undo the packing of the model; bytes that are no UTF-8 become surrogates, as in os.fsdecode."""
+    return unpack_bytes(text).decode("utf-8", "surrogateescape")
+
+
+def state_word(it: WorkloadView) -> str:
+    """Say where a workload stands, in one word."""
+    if it.state is State.QUEUED and it.paused:
+        return "paused"
+    return str(it.end or it.state)
+
+
+def gpus_text(uuids: Iterable[str], numbers: Mapping[str, str]) -> str:
+    """Name devices as people do, like "GPU 0, 2"; one without a number here is named by its UUID."""
+    known = [numbers[uuid] for uuid in uuids if uuid in numbers]
+    strange = [safe(uuid) for uuid in uuids if uuid not in numbers]
+    parts = ([f"GPU {', '.join(known)}"] if known else []) + strange
+    return ", ".join(parts) or "no GPU"
+
+
+def how_it_goes(it: WorkloadView, numbers: Mapping[str, str], now: float) -> str:
+    """Say in a few words what a table has room for: what it has until when, why it waits, when it ended."""
+    if it.state is State.ENDED:
+        return f"ended {format_when(it.ended_at, now)}"
+    if it.state is State.QUEUED:
+        return _waits(it, now)
+    parts = [gpus_text(it.devices, numbers)]
+    if it.notice is not None:
+        return f"{parts[0]}, must yield ({it.notice.reason}) by {format_when(it.notice.yield_by, now)}"
+    if it.state is State.YIELDING:
+        return f"{parts[0]}, being cleared"
+    if it.attempt > 1:
+        parts.append(f"attempt {it.attempt}")
+    if it.overtime:
+        parts.append("in overtime")
+    elif it.ends_at is not None:
+        parts.append(f"until {format_when(it.ends_at, now)}")
+    return ", ".join(parts)
+
+
+def _waits(it: WorkloadView, now: float) -> str:
+    if it.paused:
+        why = WAITS[WaitingReason.PAUSED]
+    elif it.waiting is WaitingReason.NOT_BEFORE and it.not_before is not None:
+        return f"not before {format_when(it.not_before, now)}"
+    elif it.waiting is WaitingReason.BACK_OFF and it.back_off_until is not None:
+        return f"start failed, again at {format_when(it.back_off_until, now)}"
+    else:
+        why = WAITS[it.waiting] if it.waiting is not None else "waits"
+    if it.ahead is not None and not it.paused:
+        why += ", first in line" if it.ahead == 0 else f", {it.ahead} ahead"
+    if it.expected_start_at is not None:
+        why += f", about {format_when(it.expected_start_at, now)}"
+    return why
+
+
+def ask_text(it: WorkloadView) -> str:
+    """Write the ask in one line: "2 GPUs, a100-80gb, 20GiB of each, 8h"."""
+    ask = it.ask
+    parts = [plural(ask.devices, "GPU")]
+    if ask.device_class:
+        parts.append(safe(ask.device_class))
+    if ask.memory_bytes is not None:
+        parts.append(f"{format_bytes(ask.memory_bytes)} of a shared one")
+    if ask.min_free_bytes is not None:
+        parts.append(f"at least {format_bytes(ask.min_free_bytes)} free")
+    if ask.duration_seconds is not None:
+        parts.append(format_seconds(ask.duration_seconds))
+    if ask.pool:
+        parts.append(f"pool {safe(ask.pool)}")
+    return ", ".join(parts)
+
+
+def memory_text(device: DeviceView) -> str:
+    """Write used and total memory in the unit of the total, "61.2/80GiB"; a reading that is missing is n/a."""
+    used, total = device.memory_used_bytes, device.memory_total_bytes
+    if total is None:
+        return format_bytes(used)
+    whole = format_bytes(total)
+    unit = whole.lstrip("0123456789.")
+    if used is None:
+        return f"{MISSING}/{whole}"
+    amount = used / 1024 ** _UNITS.index(unit)
+    return f"{amount:.1f}".removesuffix(".0") + f"/{whole}"
+
+
+def plural(count: int, word: str) -> str:
+    """Count things: "1 GPU", "2 GPUs"."""
+    return f"{count} {word}" + ("" if count == 1 else "s")
