@@ -15,8 +15,9 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 from jupyter_core.application import JupyterApp
 from tornado.httpserver import HTTPServer
@@ -24,7 +25,7 @@ from tornado.netutil import bind_sockets, bind_unix_socket
 from traitlets import Bool, Dict, Int, Unicode
 
 from .. import __version__, paths
-from ..errors import GpuError
+from ..errors import Conflict, GpuError, InvalidAsk
 from ..model import API_VERSION, BrokerView, LoadPolicy, Policy
 from ..units import parse_bytes
 from .api import make_application
@@ -35,6 +36,7 @@ from .locks import Lock
 from .loop import Loop
 from .reconcile import Reconciler
 from .store import Store
+from .store_faults import said_plainly
 from .telemetry import Source, Telemetry
 from .telemetry_nvml import NvmlSource
 from .telemetry_simulated import SimulatedSource
@@ -100,15 +102,43 @@ class GpuBroker(JupyterApp):
         "system": ({"GpuBroker": {"system": True}}, "The machine's shared broker, as root."),
     }
 
+    #: A config that is half read is not what the admin meant.
+    raise_config_file_errors = True
+
+    def initialize(self, argv: Any = None) -> None:
+        """Read the command line and the config files; what cannot be meant ends it here, with a sentence."""
+        with self._or_say_why():
+            super().initialize(argv)
+
     def start(self) -> None:
         """Serve until told to stop."""
         logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
         logging.getLogger("tornado.access").setLevel(logging.WARNING)
-        try:
+        with self._or_say_why():
             asyncio.run(_Broker(self).serve())
+
+    @contextlib.contextmanager
+    def _or_say_why(self) -> Iterator[None]:
+        try:
+            yield
         except GpuError as error:
-            self._say(f"{type(error).code}\t{error.message}\t{error.hint or ''}")
+            self._say("\t".join(" ".join(it.split()) for it in (type(error).code, error.message, error.hint or "")))
             sys.exit(f"{error.message}\n{error.hint or ''}")
+
+    def load_config_file(  # type: ignore[override]
+        self,
+        suppress_errors: bool = False,  # noqa: FBT001, FBT002 - as in JupyterApp
+    ) -> None:
+        """Read the config files. Raises InvalidAsk where they cannot be read or hold what no setting can take."""
+        hint = f"Mend it; `{self.name} --show-config` lists the files that are read."
+        if self.config_file and not Path(self.config_file).exists():
+            raise InvalidAsk(f"there is no config file {self.config_file}", hint="Is the name right?")
+        try:
+            super().load_config_file(suppress_errors=suppress_errors)
+        except SystemExit as exit_:  # so traitlets ends where a value does not suit its setting
+            raise InvalidAsk(f"the config cannot be meant: {exit_.__context__}", hint=hint) from None
+        except Exception as error:  # any Python may stand in a config file
+            raise InvalidAsk(f"the config cannot be read: {type(error).__name__}: {error}", hint=hint) from error
 
     def say_ready(self) -> None:
         """Tell whoever started this that it answers now."""
@@ -146,6 +176,13 @@ class GpuBroker(JupyterApp):
         """The policy of the traits as they stand."""
         return read_policy(self.policy)
 
+    def read_policy_anew(self) -> Policy:
+        """The policy of the files as they stand now; what has left them is in force no more."""
+        fresh = type(self)(config_file=self.config_file)
+        fresh.cli_config = self.cli_config
+        fresh.load_config_file()
+        return fresh.read_policy()
+
     def source(self) -> Source:
         """Where readings come from."""
         if self.simulated_devices:
@@ -160,7 +197,11 @@ class GpuBroker(JupyterApp):
     def take_locks(self) -> list[Lock]:
         """One broker for this store, and one for the devices of this machine."""
         hint = "Use that one: the faces find it by themselves. An admin installs a shared one with docs/admin.md."
-        locks = [Lock(self.state_folder / "broker.lock", what=f"the store in {self.state_folder}", hint=hint)]
+        locks = [
+            Lock(self.state_folder / "broker.lock", what=f"the store in {self.state_folder}", hint=hint),
+            # Two brokers with stores of their own would else take the socket from each other.
+            Lock(self.socket_path.with_suffix(".lock"), what=f"the socket {self.socket_path}", hint=hint),
+        ]
         if not self.simulated_devices:
             path = Path(self.lock_file) if self.lock_file else paths.machine_lock()
             locks.append(Lock(path, what="this machine's GPUs: the broker", hint=hint))
@@ -183,8 +224,9 @@ class _Broker:
         app = self._app
         policy = app.read_policy()
         gate = Gate(system=app.system, tokens=app.tokens)
-        self._make_folders()
-        locks = app.take_locks()
+        with said_plainly(app.state_folder):
+            self._make_folders()
+            locks = app.take_locks()
         async with contextlib.AsyncExitStack() as stack:
             for lock in locks:
                 stack.callback(lock.release)
@@ -196,10 +238,12 @@ class _Broker:
                 policy=policy,
                 identity=self._identity(),
                 idle_seconds=None if app.system or not app.idle_seconds else app.idle_seconds,
+                ids_after=engine.highest_workload(),
             )
             # The launcher begins before NVML is opened, and knows nothing of store or secrets.
-            await engine.start(lambda _: loop.wake())
             stack.push_async_callback(engine.close)
+            with said_plainly(app.state_folder):
+                await engine.start(lambda _: loop.wake())
             await loop.start()
             stack.push_async_callback(loop.close)
             watch = Watch(loop, Telemetry(app.source()))
@@ -258,21 +302,26 @@ class _Broker:
     async def _reload(self, loop: Loop) -> None:
         """Read the config again. What cannot be meant is told and changes nothing; the queue goes on either way."""
         try:
-            self._app.load_config_file()
-            await loop.handle(LoadPolicy(policy=self._app.read_policy()))
+            await loop.handle(LoadPolicy(policy=self._app.read_policy_anew()))
         except GpuError as error:
             log.error("the policy was not reloaded: %s", error.message)  # noqa: TRY400 - a sentence, no traceback
-        except Exception:  # any Python may stand in a config file
-            log.exception("the policy was not reloaded: the config file cannot be read")
+        else:
+            log.info("the policy was reloaded")
 
     def _listen(self, loop: Loop, gate: Gate) -> Callable[[], None]:
         """Open the doors; the answer closes them."""
         app = self._app
         server = HTTPServer(make_application(loop, gate), max_body_size=32 << 20)
-        server.add_socket(bind_unix_socket(str(app.socket_path), mode=0o666 if app.system else 0o600))
-        if app.listen:
-            host, _, port = app.listen.rpartition(":")
-            server.add_sockets(bind_sockets(int(port), host or "127.0.0.1"))
+        try:
+            server.add_socket(bind_unix_socket(str(app.socket_path), mode=0o666 if app.system else 0o600))
+            if app.listen:
+                host, _, port = app.listen.rpartition(":")
+                server.add_sockets(bind_sockets(int(port), host or "127.0.0.1"))
+        except (OSError, ValueError) as error:
+            raise Conflict(
+                f"the broker cannot listen at {app.listen or app.socket_path}: {error}",
+                hint="Name another place in GpuBroker.listen or GpuBroker.runtime_dir.",
+            ) from None
 
         def stop() -> None:
             server.stop()

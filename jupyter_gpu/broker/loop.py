@@ -74,11 +74,14 @@ class Loop:
         policy: Policy,
         identity: BrokerView,
         idle_seconds: int | None = None,
+        ids_after: int = 0,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self.store_id = store.store_id
         self.simulated = identity.simulated
         self._identity, self._idle_seconds = identity, idle_seconds
+        #: Numbers up to this one name folders of an engine, also where the store does not know them (any more).
+        self._ids_after = ids_after
         self.world = World(policy)
         self.last_touched_at = clock()
         self.publisher = Publisher()
@@ -103,14 +106,18 @@ class Loop:
 
     async def start(self) -> None:
         """Read the world back from the store, take the policy in force, and begin to decide."""
-        policy = self.world.policy
-        self.world = await self.read(lambda store: store.load(policy))
+        self.world = await self._load(self.world.policy)
         broken = self.world.check()
         if broken:
             message = f"the store holds what must never be: {'; '.join(broken)}"
             raise StoreUnavailable(message, hint="Keep a copy of the state folder and see docs/recovery.md.")
         self._tasks = [asyncio.create_task(self._decide_for_ever()), asyncio.create_task(self._tick_for_ever())]
-        await self.handle(LoadPolicy(policy=policy))
+        await self.handle(LoadPolicy(policy=self.world.policy))
+
+    async def _load(self, policy: Policy) -> World:
+        world = await self.read(lambda store: store.load(policy))
+        world.last_id = max(world.last_id, self._ids_after)
+        return world
 
     async def close(self) -> None:
         """Stop deciding and close the store. What runs goes on."""
@@ -282,7 +289,7 @@ class Loop:
         known = self.world
         written = await self.read(lambda store: store.events_since(known.revision, ALL))
         if written:
-            self.world = await self.read(lambda store: store.load(known.policy))
+            self.world = await self._load(known.policy)
             self.world.readings = known.readings
             self._store_trouble = None
             self._tell(record.event for record in written)

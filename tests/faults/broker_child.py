@@ -47,8 +47,8 @@ REACHED: dict[str, Callable[[Workload], bool]] = {
 class Order(msgspec.Struct):
     """What the zygote is told."""
 
-    #: Traits of the broker.
-    traits: dict[str, Any]
+    #: The command line of the broker.
+    argv: list[str]
     log: str
     ready: str
     control: str
@@ -245,7 +245,7 @@ def be_the_broker(order: Order) -> None:
         hold_back(*order.hold)
     code = 1
     try:
-        wiring.GpuBroker(ready_fd=os.open(order.ready, os.O_WRONLY), **order.traits).start()
+        wiring.GpuBroker.launch_instance([*order.argv, f"--ready-fd={os.open(order.ready, os.O_WRONLY)}"])
         code = 0
     except SystemExit as error:
         print(error.code, file=sys.stderr, flush=True)  # noqa: T201 - the broker's log is a file of the test

@@ -42,13 +42,19 @@ class Died(Exception):  # noqa: N818 - what happened to the broker, and no error
     """The broker is dead, or died before it answered."""
 
 
+def _bare() -> dict[str, str]:
+    """The environment of a new account."""
+    strays = ("JUPYTER", "CUDA_", "NVIDIA_", "XDG_", "SLURM_")
+    return {name: value for name, value in os.environ.items() if not name.startswith(strays)}
+
+
 class Zygote:
     """Forks brokers; see `broker_child`."""
 
     def __init__(self) -> None:
         self._process = subprocess.Popen(
             [sys.executable, "-m", "tests.faults.broker_child"],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=Path(__file__).parents[2],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=Path(__file__).parents[2], env=_bare(),
         )  # fmt: skip
 
     def fork(self, order: dict[str, Any]) -> int:
@@ -71,6 +77,7 @@ class House:
         self.root = Path(tempfile.mkdtemp(prefix="jg-"))
         self.state = self.root / "state"
         self.work = self.root / "work"
+        self.config = self.root / "config.py"
         self.work.mkdir()
         self.root.chmod(0o755)
         self.work.chmod(0o777)
@@ -98,8 +105,9 @@ class House:
         os.mkfifo(ready)
         hears = os.open(ready, os.O_RDONLY | os.O_NONBLOCK)
         self.starts += 1
+        self.configure()
         order = {
-            "traits": self.traits, "log": str(self.root / "broker.log"), "ready": str(ready),
+            "argv": [f"--config={self.config}"], "log": str(self.root / "broker.log"), "ready": str(ready),
             "control": str(self.root / "control"), "kill": kill, **how,
         }  # fmt: skip
         self.pid = self._zygote.fork(order)
@@ -110,6 +118,11 @@ class House:
             return _first_line(hears, None, 0)
         finally:
             os.close(hears)
+
+    def configure(self, **changes: Any) -> None:
+        """Write the config file."""
+        self.traits |= changes
+        self.config.write_text("".join(f"c.GpuBroker.{name} = {value!r}\n" for name, value in self.traits.items()))
 
     @property
     def is_alive(self) -> bool:

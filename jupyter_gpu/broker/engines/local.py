@@ -161,6 +161,13 @@ class LocalEngine:
                       kill_after_seconds=0)
             )  # fmt: skip
 
+    def highest_workload(self) -> int:
+        """The highest number that a folder here bears: it must name no other workload, even after a lost store."""
+        with contextlib.suppress(FileNotFoundError):
+            names = (name.partition(".")[0] for name in os.listdir(self._root))  # noqa: PTH208 - names, not paths
+            return max((int(name) for name in names if name.isdecimal()), default=0)
+        return 0
+
     def folder_of(self, workload: int, attempt: int) -> Path:
         """Where the attempt's log and outcome are; they stay after it was taken back."""
         return self._root / f"{workload}.{attempt}"
