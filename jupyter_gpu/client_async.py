@@ -38,6 +38,7 @@ class AsyncClient(Finder):
     """Asks without blocking the event loop it is used on."""
 
     _http: httpx.AsyncClient | None = None
+    _opened_for: Place | None = None
 
     async def __aenter__(self) -> Self:
         return self
@@ -54,13 +55,15 @@ class AsyncClient(Finder):
             self._http = None
 
     async def _open(self) -> tuple[Place, httpx.AsyncClient]:
-        known = self._place
         # On a thread: to start a broker takes seconds.
-        place = await asyncio.to_thread(self.find)
-        if self._http is None or place is not known:
-            await self.close()
-            self._http = httpx.AsyncClient(**self.settings(place, httpx.AsyncHTTPTransport))
-        return place, self._http
+        place = self.place or await asyncio.to_thread(self.find)
+        http, old = self._http, None
+        if http is None or place is not self._opened_for:
+            http, old = httpx.AsyncClient(**self.settings(place, httpx.AsyncHTTPTransport)), http
+            self._http, self._opened_for = http, place
+        if old is not None:
+            await old.aclose()
+        return place, http
 
     async def _send(self, call: Call[T]) -> T:
         for is_last in (False, True):

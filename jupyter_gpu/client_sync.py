@@ -37,6 +37,7 @@ class Client(Finder):
     """Asks and waits. May be used by several threads."""
 
     _http: httpx.Client | None = None
+    _opened_for: Place | None = None
 
     def __enter__(self) -> Self:
         return self
@@ -53,12 +54,15 @@ class Client(Finder):
             self._http = None
 
     def _open(self) -> tuple[Place, httpx.Client]:
-        known = self._place
         place = self.find()
-        if self._http is None or place is not known:
-            self.close()
-            self._http = httpx.Client(**self.settings(place, httpx.HTTPTransport))
-        return place, self._http
+        with self._looking:
+            http, old = self._http, None
+            if http is None or place is not self._opened_for:
+                http, old = httpx.Client(**self.settings(place, httpx.HTTPTransport)), http
+                self._http, self._opened_for = http, place
+        if old is not None:
+            old.close()
+        return place, http
 
     def _send(self, call: Call[T]) -> T:
         for is_last in (False, True):

@@ -220,6 +220,25 @@ def _simulated(places: Places) -> str:
     return str(folder)
 
 
+def test_many_that_ask_first_at_once_share_one_connection_pool(broker: Client) -> None:
+    """Neither threads nor coroutines of one client close each other's connections."""
+
+    async def story() -> None:
+        async with AsyncClient(start=False) as client:
+            found = await asyncio.gather(*(client.broker() for _ in range(20)))
+            assert len({it.pid for it in found}) == 1
+
+    asyncio.run(story())
+    with Client(start=False) as shared:
+        found: list[int] = []
+        threads = [threading.Thread(target=lambda: found.append(shared.broker().pid)) for _ in range(20)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert len(found) == 20
+
+
 def test_a_client_survives_its_broker(tmp_runtime: Places) -> None:
     """When the broker has stopped and another has begun, the same client goes on with that."""
     spawn.start_broker(["--simulated=1"])
