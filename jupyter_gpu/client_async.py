@@ -55,8 +55,9 @@ class AsyncClient(Finder):
             self._http = None
 
     async def _open(self) -> tuple[Place, httpx.AsyncClient]:
-        # On a thread: to start a broker takes seconds.
-        place = self.place or await asyncio.to_thread(self.find)
+        place = self.place
+        if place is None:  # on a thread: to start a broker takes seconds
+            place = await asyncio.to_thread(self.find)
         http, old = self._http, None
         if http is None or place is not self._opened_for:
             http, old = httpx.AsyncClient(**self.settings(place, httpx.AsyncHTTPTransport)), http
