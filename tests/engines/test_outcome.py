@@ -135,7 +135,7 @@ def test_the_counter_is_read_in_both_versions(tmp_path):
 async def test_without_a_cgroup_all_else_is_the_same(tmp_path):
     """No root, no delegation: then there is none, and the tree is found all the same."""
     async with bench(tmp_path) as it:
-        it.engine._cgroups = ["/proc/no-such-place"]
+        it.engine._spool._cgroups = ["/proc/no-such-place"]
         await it.hand_over("bash", "-c", "(setsid sleep 600 & echo pid $!); echo done; sleep 600")
         await it.says(b"done")
         await it.order(0, 0)

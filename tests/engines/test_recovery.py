@@ -107,7 +107,7 @@ async def test_when_the_supervisor_is_killed_its_tree_is_ended_before_it_is_lost
     """Found by cgroup, else by its variables, in whatever session: and only then it is lost."""
     async with bench(tmp_path) as it:
         if not with_cgroup:
-            it.engine._cgroups = []
+            it.engine._spool._cgroups = []
         code = "import os\nos.fork() or os.setsid()\nos.fork()\n" + SLEEPER
         await it.hand_over(*PYTHON, "-c", code)
         pids = await it.pids(4)

@@ -9,6 +9,7 @@ import sys
 
 import pytest
 
+from jupyter_gpu.broker.engines import files
 from jupyter_gpu.broker.engines.base import Stage
 from jupyter_gpu.model import EndReason, pack_bytes
 from tests.engines.bench import PYTHON, bench, device, lives, scenario, until
@@ -277,6 +278,39 @@ async def test_what_is_taken_back_before_the_start_never_starts(tmp_path):
         os.kill(it.engine.launcher_pid, 18)
         await it.hand_over("true", workload=2)
         await it.end(2)
+        assert not (it.work / "ran").exists()
+
+
+@scenario
+async def test_what_was_called_off_may_begin_later_under_the_same_number(tmp_path):
+    """The number rises at the start, not at the grant; an old word of the first start starts neither."""
+    async with bench(tmp_path) as it:
+        for round_ in (1, 2):
+            os.kill(it.engine.launcher_pid, 19)
+            await it.hand_over("sh", "-c", f"echo {round_} >> lines")
+            await (it.order(grace=10) if round_ == 1 else it.engine.take_back(1, 1))
+            await it.engine.take_back(1, 1)
+            os.kill(it.engine.launcher_pid, 18)
+        await it.anew()
+        await it.run("sh", "-c", "echo 3 >> lines; echo said")
+        assert (it.work / "lines").read_text() == "3\n"
+        assert it.log() == b"said\n"
+        await it.anew()
+        assert it.engine.inventory()[1].outcome.exit_code == 0
+
+
+@scenario
+async def test_a_broker_killed_while_it_called_off_leaves_no_lost_attempt(tmp_path):
+    """The mark alone says that nothing was started."""
+    async with bench(tmp_path) as it:
+        os.kill(it.engine.launcher_pid, 19)
+        await it.hand_over("touch", "ran")
+        files.make_mark(str(it.engine.folder_of(1, 1)), {"called_off": True})
+        os.kill(it.engine.launcher_pid, 18)
+        await it.anew()
+        outcome = await it.end()
+        assert outcome.noticed
+        assert it.engine.inventory()[1].holder is None
         assert not (it.work / "ran").exists()
 
 

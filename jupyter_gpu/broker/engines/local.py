@@ -1,10 +1,10 @@
 """The engine of this node: starts attempts through the launcher, and sees them to their end.
 
-The record is on disk, one folder per attempt (see `files`); `live/` names those that are not yet taken back. So a
-broker that starts anew adopts what runs, and every step can be repeated: a start is decided by the started mark,
-an end by the outcome. Reports over the launcher's socket and pidfds make it quick, and a look at the folders
-each second makes it certain. An attempt is lost when its mark is there, its supervisor is not, no outcome was
-written, and nothing of its tree lives.
+The record is on disk, one folder per attempt (see `spool` and `files`). So a broker that starts anew adopts what
+runs, and every step can be repeated: a start is decided by the started mark, an end by the outcome. Reports over
+the launcher's socket and pidfds make it quick, and a look at the folders each second makes it certain. An
+attempt is lost when its mark is there, its supervisor is not, no outcome was written, and nothing of its tree
+lives.
 """
 
 from __future__ import annotations
@@ -12,10 +12,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-import shutil
 import signal
 import time
-import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,11 +21,12 @@ from typing import Any
 
 import msgspec
 
-from ...model import EndReason, Holder, Outcome, unpack_bytes
-from . import aftermath, cgroup, command, files, procs
-from .accounts import Account, Accounts
+from ...model import EndReason, Holder, Outcome
+from . import aftermath, files, procs
+from .accounts import Accounts
 from .base import Attempt, Order, Sighting, Stage
 from .channel import Channel
+from .spool import Spool, make_folder, number_of
 
 _LOOK_SECONDS = 1.0
 _ASK_AGAIN_SECONDS = 2.0
@@ -63,9 +62,8 @@ class LocalEngine:
     """Processes on this node. `folder` is on a local disk and only ours."""
 
     def __init__(self, folder: Path) -> None:
-        self._root = folder
+        self._spool = Spool(folder)
         self._accounts = Accounts()
-        self._cgroups: list[str] = []
         self._entries: dict[tuple[int, int], _Entry] = {}
         self._newest: dict[int, Sighting] = {}
         self._channel: Channel | None = None
@@ -77,17 +75,12 @@ class LocalEngine:
     async def start(self, on_sighting: Callable[[Sighting], None]) -> None:
         """Adopt what an earlier broker left and begin to report."""
         self._on_sighting = on_sighting
-        self._cgroups = cgroup.parents()
-        for folder in (self._root, self._root / "live"):
-            folder.mkdir(parents=True, exist_ok=True)
-        self._root.chmod(0o711)  # a job reads its notice, its script's copy, and nothing else
-        self._channel = Channel(self._root / "launcher.log", self._hear, self._launcher_is_new)
-        for name in sorted(os.listdir(self._root / "live")):  # noqa: PTH208
-            workload, _, attempt = name.partition(".")
-            if workload.isdecimal() and attempt.isdecimal():
-                entry = self._enter(int(workload), int(attempt))
-                entry.prepared = True
-                self._settle(entry)
+        self._spool.open()
+        self._channel = Channel(self._spool.root / "launcher.log", self._hear, self._launcher_is_new)
+        for workload, attempt in self._spool.live():
+            entry = self._enter(workload, attempt)
+            entry.prepared = True
+            self._settle(entry)
         self._channel.open()
         self._look = asyncio.get_running_loop().call_later(_LOOK_SECONDS, self._look_around)
 
@@ -112,16 +105,14 @@ class LocalEngine:
         """Start it once: what is here already is left as it is."""
         if (attempt.workload, attempt.attempt) in self._entries:
             return
-        entry = self._enter(attempt.workload, attempt.attempt)
+        entry = self._enter(attempt.workload, attempt.attempt, anew=True)
         try:
-            with contextlib.suppress(FileExistsError):
-                os.mkdir(entry.folder)  # noqa: PTH102 - this path is the hot one
-                os.chmod(entry.folder, 0o711)  # noqa: PTH101, S103 - whatever the umask says
+            make_folder(entry.folder)
             account = await self._accounts.find(attempt.account)
             if entry.sighting.stage is not Stage.HANDED_OVER or entry.unwanted:
                 return  # called off meanwhile
             if not entry.is_marked:
-                self._write_folder(attempt, entry.folder, account)
+                self._spool.write(attempt, entry.folder, account)
             entry.prepared = True
         except (OSError, LookupError) as error:
             self._over(entry, _engine_fault(f"could not prepare the start: {error}"))
@@ -163,14 +154,11 @@ class LocalEngine:
 
     def highest_workload(self) -> int:
         """The highest number that a folder here bears: it must name no other workload, even after a lost store."""
-        with contextlib.suppress(FileNotFoundError):
-            names = (name.partition(".")[0] for name in os.listdir(self._root))  # noqa: PTH208 - names, not paths
-            return max((int(name) for name in names if name.isdecimal()), default=0)
-        return 0
+        return self._spool.highest_workload()
 
     def folder_of(self, workload: int, attempt: int) -> Path:
         """Where the attempt's log and outcome are; they stay after it was taken back."""
-        return self._root / f"{workload}.{attempt}"
+        return self._spool.folder(workload, attempt)
 
     def log_path(self, workload: int, attempt: int) -> Path:
         """Where the raw log of an attempt stands, whether or not it exists yet."""
@@ -183,47 +171,10 @@ class LocalEngine:
 
     # --- what is on disk --------------------------------------------------------------------------
 
-    def _write_folder(self, attempt: Attempt, folder: str, account: Account) -> None:
-        spec = attempt.spec
-        first_line = ""
-        if spec.script_copy is not None and spec.script_index == 0:
-            with open(unpack_bytes(spec.script_copy), "rb") as file:  # noqa: PTH123
-                first_line = os.fsdecode(file.readline(4096))
-        runner = f"{folder}/run_copy.py"
-        argv, runs_copy = command.argument_list(spec, runner, first_line)
-        if runs_copy:
-            shutil.copyfile(Path(__file__).with_name("run_copy.py"), runner)
-            os.chmod(runner, 0o644)  # noqa: PTH101
-        content = {
-            "workload": attempt.workload,
-            "attempt": attempt.attempt,
-            "argv": argv,
-            "folder": command.text(spec.folder),
-            "account": attempt.account,
-            "uid": account.uid,
-            "gid": account.gid,
-            "groups": list(account.groups),
-            "checkpoint_dir": command.checkpoint_dir(attempt),
-            "own_checkpoint_dir": spec.checkpoint_dir is None,
-            "log_limit_bytes": spec.log_limit_bytes,
-            "core_dumps": spec.core_dumps,
-            "leftover_seconds": spec.leftover_seconds,
-            "cgroups": [f"{parent}/{self._cgroup_name(attempt)}" for parent in self._cgroups],
-        }
-        environment = command.environment(attempt, f"{folder}/{files.NOTICE}", account)
-        with contextlib.suppress(FileExistsError):
-            files.reserve_order(folder)
-        files.write_whole(f"{folder}/{files.ENVIRONMENT}", environment)
-        files.write_whole(f"{folder}/{files.SPEC}", content)
-        (self._root / "live" / f"{attempt.workload}.{attempt.attempt}").touch()
-
-    def _cgroup_name(self, attempt: Attempt) -> str:
-        """Unique among the brokers of this machine."""
-        return f"jupyter-gpu-{zlib.crc32(os.fsencode(self._root)):08x}-{attempt.workload}.{attempt.attempt}"
-
-    def _enter(self, workload: int, attempt: int) -> _Entry:
+    def _enter(self, workload: int, attempt: int, *, anew: bool = False) -> _Entry:
         sighting = Sighting(workload=workload, attempt=attempt, stage=Stage.HANDED_OVER)
-        entry = _Entry(sighting, str(self.folder_of(workload, attempt)))
+        find = self._spool.folder_to_start_in if anew else self._spool.folder
+        entry = _Entry(sighting, str(find(workload, attempt)))
         order = files.read(f"{entry.folder}/{files.ORDER}")
         if order:
             entry.sighting = msgspec.structs.replace(sighting, order=msgspec.convert(order, Order))
@@ -317,7 +268,7 @@ class LocalEngine:
     def _forget(self, entry: _Entry) -> None:
         workload, attempt = entry.key
         with contextlib.suppress(OSError):
-            os.unlink(self._root / "live" / f"{workload}.{attempt}")  # noqa: PTH108
+            self._spool.forget(workload, attempt)
         self._unwatch(entry)
         self._entries.pop(entry.key, None)
         if workload in self._newest and self._newest[workload].attempt == attempt:
@@ -335,6 +286,9 @@ class LocalEngine:
             if done and outcome:
                 outcome |= {"gone": True, "forced": [*outcome.get("forced", []), *forced]}
                 files.write_whole(f"{entry.folder}/{files.OUTCOME}", outcome)
+            elif done and mark.get("called_off"):  # by a broker that was killed before it could write this
+                outcome = files.never_started("called off before it began; nothing was started")
+                files.write_whole(f"{entry.folder}/{files.OUTCOME}", outcome)
             elif done:
                 order = files.read(f"{entry.folder}/{files.ORDER}")
                 outcome = aftermath.lost(entry.folder, why=_why_lost(mark, entry.fault), forced=forced, order=order)
@@ -348,8 +302,7 @@ class LocalEngine:
 
     def _hear(self, report: list[Any]) -> None:
         what, folder, *more = report
-        workload, _, attempt = os.path.basename(folder).partition(".")  # noqa: PTH119
-        entry = self._entries.get((int(workload), int(attempt)))
+        entry = self._entries.get(number_of(folder))
         if entry is None or entry.folder != folder:
             return
         if what == "fault":

@@ -1,0 +1,127 @@
+"""The folders of the local engine's attempts: where each lies, what is written into it, which are not yet taken back.
+
+    FOLDER/12.1/       attempt 1 of workload 12: spec, started mark, log, order, notice, outcome
+    FOLDER/12.1-2/     the same, after a first hand-over was called off before it began
+    FOLDER/live/12.1   it is not yet taken back
+    FOLDER/launcher.log
+
+A job's user may pass through to its notice and its script's runner, and reads nothing else.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import zlib
+from pathlib import Path
+
+from ...model import unpack_bytes
+from . import cgroup, command, files
+from .accounts import Account
+from .base import Attempt
+
+
+class Spool:
+    """All that is on disk of the attempts of one broker."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self._live = root / "live"
+        self._cgroups: list[str] = []
+        # Several brokers may make cgroups on one machine.
+        self._name = f"jupyter-gpu-{zlib.crc32(os.fsencode(root)):08x}"
+
+    def open(self) -> None:
+        """Make what is missing."""
+        self._cgroups = cgroup.parents()
+        self._live.mkdir(parents=True, exist_ok=True)
+        self.root.chmod(0o711)
+
+    def live(self) -> list[tuple[int, int]]:
+        """The attempts that are not yet taken back, as (workload, attempt)."""
+        split = (name.partition(".") for name in os.listdir(self._live))  # noqa: PTH208 - names, not paths
+        return sorted((int(one), int(two)) for one, _, two in split if one.isdecimal() and two.isdecimal())
+
+    def forget(self, workload: int, attempt: int) -> None:
+        """It is taken back; its folder stays."""
+        (self._live / f"{workload}.{attempt}").unlink(missing_ok=True)
+
+    def highest_workload(self) -> int:
+        """The highest number that a folder here bears: it must name no other workload, even after a lost store."""
+        with contextlib.suppress(FileNotFoundError):
+            names = (name.partition(".")[0] for name in os.listdir(self.root))  # noqa: PTH208 - names, not paths
+            return max((int(name) for name in names if name.isdecimal()), default=0)
+        return 0
+
+    def folder(self, workload: int, attempt: int) -> Path:
+        """Where an attempt lies."""
+        return self._folders(workload, attempt)[-1]
+
+    def folder_to_start_in(self, workload: int, attempt: int) -> Path:
+        """The same, or a fresh one where it was called off before it began: the number was not used up then.
+
+        The old one's mark stays for ever, and shuts out whoever still has a word of the start that was called off.
+        """
+        *earlier, folder = self._folders(workload, attempt)
+        if (files.read(f"{folder}/{files.MARK}") or {}).get("called_off"):
+            return self.root / f"{workload}.{attempt}-{len(earlier) + 2}"
+        return folder
+
+    def write(self, attempt: Attempt, folder: str, account: Account) -> None:
+        """Write all that a supervisor needs to start it."""
+        spec = attempt.spec
+        runner = f"{folder}/run_copy.py"
+        argv, runs_copy = command.argument_list(spec, runner, _first_line(attempt))
+        if runs_copy:
+            shutil.copyfile(Path(__file__).with_name("run_copy.py"), runner)
+            os.chmod(runner, 0o644)  # noqa: PTH101
+        content = {
+            "workload": attempt.workload,
+            "attempt": attempt.attempt,
+            "argv": argv,
+            "folder": command.text(spec.folder),
+            "account": attempt.account,
+            "uid": account.uid,
+            "gid": account.gid,
+            "groups": list(account.groups),
+            "checkpoint_dir": command.checkpoint_dir(attempt),
+            "own_checkpoint_dir": spec.checkpoint_dir is None,
+            "log_limit_bytes": spec.log_limit_bytes,
+            "core_dumps": spec.core_dumps,
+            "leftover_seconds": spec.leftover_seconds,
+            "cgroups": [f"{parent}/{self._name}-{attempt.workload}.{attempt.attempt}" for parent in self._cgroups],
+        }
+        environment = command.environment(attempt, f"{folder}/{files.NOTICE}", account)
+        with contextlib.suppress(FileExistsError):
+            files.reserve_order(folder)
+        files.write_whole(f"{folder}/{files.ENVIRONMENT}", environment)
+        files.write_whole(f"{folder}/{files.SPEC}", content)
+        (self._live / f"{attempt.workload}.{attempt.attempt}").touch()
+
+    def _folders(self, workload: int, attempt: int) -> list[Path]:
+        folders = [self.root / f"{workload}.{attempt}"]
+        while (later := self.root / f"{workload}.{attempt}-{len(folders) + 1}").exists():
+            folders.append(later)
+        return folders
+
+
+def make_folder(folder: str) -> None:
+    """Make an attempt's folder, such that its job reaches its notice whatever the umask says."""
+    with contextlib.suppress(FileExistsError):
+        os.mkdir(folder)  # noqa: PTH102 - the hot path
+        os.chmod(folder, 0o711)  # noqa: PTH101, S103
+
+
+def number_of(folder: str) -> tuple[int, int]:
+    """The (workload, attempt) that a folder is of."""
+    workload, _, attempt = os.path.basename(folder).partition("-")[0].partition(".")  # noqa: PTH119
+    return int(workload), int(attempt)
+
+
+def _first_line(attempt: Attempt) -> str:
+    """The copied script's first line, where the script is itself the command."""
+    if attempt.spec.script_copy is None or attempt.spec.script_index != 0:
+        return ""
+    with open(unpack_bytes(attempt.spec.script_copy), "rb") as file:  # noqa: PTH123
+        return os.fsdecode(file.readline(4096))
