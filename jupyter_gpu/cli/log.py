@@ -11,7 +11,7 @@ import msgspec
 from .base import Face, WorkloadId, json_option, pass_face
 
 if TYPE_CHECKING:
-    from ..client_calls import LogPart
+    from ..client.calls import LogPart
 
 
 class LogDocument(msgspec.Struct, frozen=True, kw_only=True):

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 import msgspec
 
 from jupyter_gpu import errors
-from jupyter_gpu.client_calls import LogPart
+from jupyter_gpu.client.calls import LogPart
 from jupyter_gpu.model import (
     Ask,
     BrokerView,

@@ -14,7 +14,7 @@ import pytest
 import jupyter_gpu
 from jupyter_gpu import spawn
 from jupyter_gpu.client import AsyncClient, Client
-from jupyter_gpu.client_reserve import this_process
+from jupyter_gpu.client.reserving import this_process
 from jupyter_gpu.errors import Conflict, InvalidAsk, LeaseLost, NotFound, WaitTimeout
 from jupyter_gpu.model import Ask, Holder, JobSpec, Kind, Script, State, SubmitBody
 from tests.conftest import Places
@@ -157,7 +157,7 @@ def test_a_block_holds_gpus_and_gives_them_back(broker: Client) -> None:
 
 def test_too_late_a_pin_is_said(broker: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where CUDA has counted the devices already, nothing is pretended."""
-    monkeypatch.setattr("jupyter_gpu.client_reserve.cuda_is_loaded", lambda: True)
+    monkeypatch.setattr("jupyter_gpu.client.reserving.cuda_is_loaded", lambda: True)
     block = jupyter_gpu.reserve()
     with pytest.warns(RuntimeWarning, match="CUDA is loaded"):
         held = block.__enter__()

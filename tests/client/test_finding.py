@@ -6,8 +6,8 @@ import socket
 import pytest
 
 from jupyter_gpu.client import Client
-from jupyter_gpu.client_calls import Call, read
-from jupyter_gpu.client_find import find_broker, read_url, running_broker
+from jupyter_gpu.client.calls import Call, read
+from jupyter_gpu.client.find import find_broker, read_url, running_broker
 from jupyter_gpu.errors import BrokerUnavailable, Conflict, GpuError, InvalidAsk, NotAllowed, NotFound
 from jupyter_gpu.versions import misfit
 from tests.conftest import Places
@@ -136,10 +136,10 @@ def test_every_refusal_is_one_of_ours(status, body, kind, said):
 
 def test_an_answer_that_is_none_of_ours_is_not_believed():
     """A page with status 200 is no broker; nor is one of another age."""
-    from jupyter_gpu import client_calls
+    from jupyter_gpu.client import calls
 
     with pytest.raises(BrokerUnavailable, match="no broker"):
-        read(client_calls.status(), 200, {}, b"<html>")
+        read(calls.status(), 200, {}, b"<html>")
     with pytest.raises(BrokerUnavailable, match="version 7"):
         read(CALL, 200, {"X-Jupyter-GPU-Version": "7.0"}, b"")
 

@@ -1,0 +1,299 @@
+"""What is sent and how the answer is read: pure, so that both senders are thin and say the same.
+
+A Call is data. `parse` makes the answer's body a document; what is no success becomes the error that it means.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Generic, NamedTuple, TypeVar
+from urllib.parse import quote
+
+import msgspec
+
+from .. import __version__
+from ..errors import BrokerUnavailable, GpuError, InvalidAsk, WaitTimeout, from_body
+from ..model import (
+    BrokerView,
+    Change,
+    DevicePage,
+    DeviceView,
+    EventPage,
+    ExtendBody,
+    Holder,
+    Kind,
+    MoveBody,
+    QuotaPage,
+    ReleaseBody,
+    Renewal,
+    RenewBody,
+    State,
+    Status,
+    SubmitBody,
+    WorkloadPage,
+    WorkloadView,
+)
+from ..versions import HEADER, misfit
+
+T = TypeVar("T")
+
+#: No answer takes longer, save where a call waits on purpose.
+ANSWER_SECONDS = 30.0
+#: One wait asks for at most so long, well below what proxies cut off; longer waits ask again.
+WAIT_STEP_SECONDS = 20.0
+#: A script beyond this is refused by the broker; it need not travel first.
+LARGEST_SCRIPT_BYTES = 16 << 20
+#: The stream says something at least every 15 s.
+SILENCE_SECONDS = 60.0
+#: What callers may follow up on.
+ENDS = ("active", "ended")
+
+_encode = msgspec.json.Encoder().encode
+
+
+class LogPart(NamedTuple):
+    """A part of an attempt's log: its bytes, where to go on, and whether anything will follow."""
+
+    data: bytes
+    next_offset: int
+    attempt: int
+    is_complete: bool
+
+
+class Call(NamedTuple, Generic[T]):
+    """One request and how to read its answer."""
+
+    method: str
+    path: str
+    parse: Callable[[bytes, Mapping[str, str]], T]
+    params: tuple[tuple[str, str], ...] = ()
+    content: bytes | None = None
+    headers: tuple[tuple[str, str], ...] = ()
+    timeout_seconds: float = ANSWER_SECONDS
+    #: Doing it twice is as good as once, so it may be sent again when the connection broke.
+    may_repeat: bool = False
+
+
+def headers(token: str | None) -> dict[str, str]:
+    """What every request says of the client."""
+    said = {HEADER: __version__, "User-Agent": f"jupyter-gpu/{__version__}", "Accept-Encoding": "identity"}
+    return said | ({"Authorization": f"Bearer {token}"} if token else {})
+
+
+def read(call: Call[T], status: int, said: Mapping[str, str], body: bytes) -> T:
+    """The document of an answer, or raise the error that it means."""
+    refuse(status, said, body)
+    try:
+        return call.parse(body, said)
+    except (msgspec.DecodeError, UnicodeDecodeError, KeyError, ValueError) as error:
+        raise BrokerUnavailable(
+            f"What answers is no broker, or one of another version: {error}.",
+            hint="Look at JUPYTER_GPU_URL, and at the versions with `jupyter gpu doctor`.",
+        ) from None
+
+
+def refuse(status: int, said: Mapping[str, str], body: bytes) -> None:
+    """Raise what a refusal means, and refuse to believe a broker that is too far from this client."""
+    theirs = said.get(HEADER)
+    if misfit(theirs):
+        raise BrokerUnavailable(
+            f"The broker is version {str(theirs)[:40]}, too far from this client's {__version__}.",
+            hint="Let both be of the same minor version, or of neighbouring ones.",
+        )
+    if status in range(200, 300):
+        return
+    try:
+        answer: object = msgspec.json.decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        answer = None
+    raise from_body(status, answer)
+
+
+def _as(kind: type[T]) -> Callable[[bytes, Mapping[str, str]], T]:
+    decoder = msgspec.json.Decoder(kind)
+    return lambda body, _: decoder.decode(body)
+
+
+_workload, _status, _device = _as(WorkloadView), _as(Status), _as(DeviceView)
+_change = msgspec.json.Decoder(Change)
+
+
+def change(line: bytes) -> Change:
+    """One line of the stream."""
+    return _change.decode(line)
+
+
+def _params(**wanted: Any) -> tuple[tuple[str, str], ...]:
+    return tuple(
+        (name, str(value).lower() if isinstance(value, bool) else str(value))
+        for name, value in wanted.items()
+        if value is not None and value is not False
+    )
+
+
+def _get(path: str, parse: Callable[[bytes, Mapping[str, str]], T], **params: Any) -> Call[T]:
+    return Call("GET", path, parse, _params(**params), may_repeat=True)
+
+
+def _act(workload_id: int, verb: str, body: msgspec.Struct | dict[str, Any] | None = None) -> Call[WorkloadView]:
+    content = None if body is None else _encode(body)
+    return Call("POST", f"/workloads/{int(workload_id)}/{verb}", _workload, content=content)
+
+
+def status() -> Call[Status]:
+    """GET /status."""
+    return _get("/status", _status)
+
+
+def submit(body: SubmitBody, key: str | None = None, keep: Iterable[str] = ()) -> Call[WorkloadView]:
+    """POST /workloads. With a key it may be sent again: it stays one workload."""
+    size = 0 if body.script is None else len(body.script.content)
+    if size > LARGEST_SCRIPT_BYTES:
+        raise InvalidAsk(
+            f"The script has {size} bytes; {LARGEST_SCRIPT_BYTES} are the most that is copied.",
+            hint="Submit a small script that reads the rest from its folder.",
+        )
+    return Call(
+        "POST",
+        "/workloads",
+        _workload,
+        tuple(("keep", name) for name in keep),
+        _encode(body),
+        () if key is None else (("Idempotency-Key", key),),
+        may_repeat=key is not None,
+    )
+
+
+def workloads(
+    state: State | str | None = None,
+    kind: Kind | str | None = None,
+    *,
+    mine: bool = False,
+    queue: str | None = None,
+    ended: bool = True,
+    after: int | None = None,
+    limit: int | None = None,
+) -> Call[WorkloadPage]:
+    """GET /workloads."""
+    wanted = {"state": state, "kind": kind, "mine": mine, "queue": queue, "after": after, "limit": limit}
+    # A state that is asked for by name says by itself whether it is over.
+    return _get("/workloads", _as(WorkloadPage), **wanted, ended=None if ended or state is not None else "false")
+
+
+def workload(workload_id: int) -> Call[WorkloadView]:
+    """GET /workloads/ID."""
+    return _get(f"/workloads/{int(workload_id)}", _workload)
+
+
+def events(workload_id: int, after: int = 0, limit: int = 500) -> Call[EventPage]:
+    """GET /workloads/ID/events."""
+    return _get(f"/workloads/{int(workload_id)}/events", _as(EventPage), after=after, limit=limit)
+
+
+def log(workload_id: int, attempt: int | None = None, offset: int = 0, limit: int | None = None) -> Call[LogPart]:
+    """GET /workloads/ID/log."""
+    return _get(f"/workloads/{int(workload_id)}/log", _log_part, attempt=attempt, offset=offset, limit=limit)
+
+
+def _log_part(body: bytes, said: Mapping[str, str]) -> LogPart:
+    return LogPart(body, int(said["X-Next-Offset"]), int(said["X-Attempt"]), said["X-Log-Complete"] == "true")
+
+
+def follow_log(workload_id: int, attempt: int | None = None, offset: int = 0) -> Call[None]:
+    """GET /workloads/ID/log?follow=true; its bytes are read as they come."""
+    path = f"/workloads/{int(workload_id)}/log"
+    return Call("GET", path, lambda *_: None, _params(attempt=attempt, offset=offset, follow=True))
+
+
+def stream() -> Call[None]:
+    """GET /stream; its lines are read as they come."""
+    return Call("GET", "/stream", lambda *_: None, timeout_seconds=SILENCE_SECONDS)
+
+
+def wait(workload_id: int, until: str, seconds: float) -> Call[WorkloadView]:
+    """GET /workloads/ID/wait, for one step of a wait."""
+    if until not in ENDS:
+        raise InvalidAsk(f"One cannot wait until {until!r}.", hint=f"Use one of: {', '.join(ENDS)}.")
+    step = max(0.0, min(seconds, WAIT_STEP_SECONDS))
+    call = _get(f"/workloads/{int(workload_id)}/wait", _workload, until=until, timeout=f"{step:.3f}")
+    return call._replace(timeout_seconds=step + ANSWER_SECONDS)
+
+
+def is_reached(it: WorkloadView, until: str) -> bool:
+    """Whether what was waited for has come, or never will."""
+    return it.state is State.ENDED or (until == "active" and it.state is not State.QUEUED)
+
+
+def timed_out(it: WorkloadView, until: str) -> GpuError:
+    """What to say when the time of a wait is over: where it stands and what can be done."""
+    what = "waiting" if it.state is State.QUEUED else "running"
+    return WaitTimeout(
+        f"{it.kind.value.capitalize()} {it.id} is still {what}. {it.reason}".strip(),
+        hint=f"Wait on with `jupyter gpu wait {it.id} --until {until}`, or leave with `jupyter gpu cancel {it.id}`.",
+    )
+
+
+def cancel(workload_id: int) -> Call[WorkloadView]:
+    """POST /workloads/ID/cancel."""
+    return _act(workload_id, "cancel")
+
+
+def release(workload_id: int, holder_number: int | None = None) -> Call[WorkloadView]:
+    """POST /workloads/ID/release."""
+    return _act(workload_id, "release", ReleaseBody(holder_number=holder_number))._replace(may_repeat=True)
+
+
+def extend(workload_id: int, seconds: int) -> Call[WorkloadView]:
+    """POST /workloads/ID/extend."""
+    return _act(workload_id, "extend", ExtendBody(seconds=seconds))
+
+
+def pause(workload_id: int) -> Call[WorkloadView]:
+    """POST /workloads/ID/pause."""
+    return _act(workload_id, "pause")._replace(may_repeat=True)
+
+
+def let_go(workload_id: int) -> Call[WorkloadView]:
+    """POST /workloads/ID/let-go."""
+    return _act(workload_id, "let-go")._replace(may_repeat=True)
+
+
+def move(workload_id: int, holder: Holder) -> Call[WorkloadView]:
+    """POST /workloads/ID/move."""
+    return _act(workload_id, "move", MoveBody(holder=holder))
+
+
+def renew(workload_id: int, holder_number: int) -> Call[Renewal]:
+    """POST /workloads/ID/renew."""
+    body = _encode(RenewBody(holder_number=holder_number))
+    return Call("POST", f"/workloads/{int(workload_id)}/renew", _as(Renewal), content=body, may_repeat=True)
+
+
+def reprioritise(workload_id: int, priority: int) -> Call[WorkloadView]:
+    """POST /workloads/ID/reprioritise."""
+    return _act(workload_id, "reprioritise", {"priority": priority})._replace(may_repeat=True)
+
+
+def devices() -> Call[DevicePage]:
+    """GET /devices."""
+    return _get("/devices", _as(DevicePage))
+
+
+def on_device(device: str, verb: str) -> Call[DeviceView]:
+    """POST /devices/UUID/VERB."""
+    return Call("POST", f"/devices/{quote(device, safe='')}/{verb}", _device, may_repeat=True)
+
+
+def quota() -> Call[QuotaPage]:
+    """GET /quota."""
+    return _get("/quota", _as(QuotaPage))
+
+
+def broker() -> Call[BrokerView]:
+    """GET /broker."""
+    return _get("/broker", _as(BrokerView))
+
+
+def stop_broker() -> Call[BrokerView]:
+    """POST /broker/stop."""
+    return Call("POST", "/broker/stop", _as(BrokerView))

@@ -1,0 +1,123 @@
+"""Where the broker is: as told, else the machine's shared one, else this user's own, else a new one.
+
+Whoever may write to a shared folder could put a socket there and hear everything, so a socket counts only where it and
+its folder belong to this user or to root.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import stat
+from collections.abc import Mapping
+from pathlib import Path
+from typing import NamedTuple
+from urllib.parse import unquote, urlsplit
+
+from .. import paths
+from ..errors import BrokerUnavailable, InvalidAsk, NotAllowed
+from ..spawn import start_broker
+
+API = "/api/v1"
+_CONNECT_SECONDS = 5.0
+
+
+class Place(NamedTuple):
+    """Where to send what: a Unix socket or a URL, and the token to show."""
+
+    #: Like "http://127.0.0.1:8790/api/v1"; for a socket the host means nothing.
+    url: str
+    uds: str | None = None
+    token: str | None = None
+    #: Found by ourselves, so that it may be looked for again when it is gone.
+    is_found: bool = False
+
+    @property
+    def is_remote(self) -> bool:
+        """Whether words leave this machine, where a proxy of the environment may be meant."""
+        return self.uds is None and urlsplit(self.url).hostname not in ("127.0.0.1", "localhost", "::1")
+
+    def __str__(self) -> str:
+        """For people, without the token."""
+        return self.uds or self.url
+
+
+def find_broker(
+    url: str | None = None,
+    *,
+    token: str | None = None,
+    environ: Mapping[str, str] = os.environ,
+    start: bool = True,
+) -> Place:
+    """Find the broker, or start one. Blocks for as long as a start takes; BrokerUnavailable says what to do."""
+    told = url or environ.get("JUPYTER_GPU_URL")
+    if told:
+        return read_url(told, token or environ.get("JUPYTER_GPU_TOKEN"))
+    # JUPYTER_GPU_TOKEN goes with JUPYTER_GPU_URL: nobody here is shown what is meant for a broker elsewhere.
+    place = running_broker(environ, token)
+    if place is None and start:
+        start_broker(environ=environ, is_there=lambda: running_broker(environ, token) is not None)
+        place = running_broker(environ, token)
+    if place is None:
+        raise BrokerUnavailable(f"No broker runs at {paths.user_socket(environ)} or {paths.system_socket(environ)}.")
+    return place
+
+
+def read_url(text: str, token: str | None = None) -> Place:
+    """Read what people write: http://host:port/prefix, https://..., unix:///path or a path."""
+    if text.startswith("/"):
+        return _at(Path(text), token)
+    try:
+        parts = urlsplit(text)
+        _ = parts.port
+    except ValueError as error:
+        raise InvalidAsk(f"{text[:100]!r} is no URL: {error}.", hint=_URLS) from None
+    if parts.scheme == "unix" and parts.path.startswith("/"):
+        return _at(Path(unquote(parts.path)), token)
+    if parts.scheme not in ("http", "https") or not parts.hostname or parts.username or parts.query:
+        raise InvalidAsk(f"{text[:100]!r} is no URL of a broker.", hint=_URLS)
+    path = parts.path.rstrip("/")
+    return Place(f"{parts.scheme}://{parts.netloc}{path if path.endswith(API) else path + API}", token=token)
+
+
+_URLS = (
+    "Write http://127.0.0.1:8790, https://host/prefix or unix:///path/broker.sock; a token goes into JUPYTER_GPU_TOKEN."
+)
+
+
+def running_broker(environ: Mapping[str, str] = os.environ, token: str | None = None) -> Place | None:
+    """The broker that answers now, the machine's before this user's; None where there is none."""
+    for path in dict.fromkeys((paths.system_socket(environ), paths.user_socket(environ))):
+        if is_trusted(path) and answers(path):
+            return _at(path, token)._replace(is_found=True)
+    return None
+
+
+def is_trusted(path: Path) -> bool:
+    """Whether a socket stands there that is ours or root's; NotAllowed where it is somebody else's."""
+    try:
+        found, folder = path.lstat(), path.parent.stat()
+    except OSError:
+        return False
+    mine = (os.geteuid(), 0)
+    if not stat.S_ISSOCK(found.st_mode) or found.st_uid not in mine or folder.st_uid not in mine:
+        raise NotAllowed(
+            f"What stands at {path} belongs to user {found.st_uid} and is no broker of yours.",
+            hint="Tell an admin; to use another place meanwhile, set JUPYTER_GPU_RUNTIME_DIR.",
+        )
+    return True
+
+
+def answers(path: Path) -> bool:
+    """Whether somebody listens; a socket outlives a broker that was killed."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        probe.settimeout(_CONNECT_SECONDS)
+        try:
+            probe.connect(os.fspath(path))
+        except OSError:
+            return False
+    return True
+
+
+def _at(path: Path, token: str | None) -> Place:
+    return Place(f"http://broker{API}", uds=os.fspath(paths.fitting(path)), token=token)
