@@ -259,7 +259,9 @@ class _Broker:
 
     def _make_folders(self) -> None:
         app = self._app
-        app.state_folder.mkdir(parents=True, exist_ok=True, mode=0o711 if app.system else 0o700)
+        app.state_folder.mkdir(parents=True, exist_ok=True)
+        # On a shared machine jobs of others pass through, to their own attempt's files.
+        app.state_folder.chmod(0o711 if app.system else 0o700)
         if app.system:
             app.run_folder.mkdir(parents=True, exist_ok=True, mode=0o755)
         else:

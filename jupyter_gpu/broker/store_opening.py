@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 import sqlite3
+import stat
 import uuid
 from pathlib import Path
 
@@ -30,10 +31,14 @@ _LOCAL_FUSE = frozenset({"bindfs", "ext4", "fuse2fs", "fuseblk", "fuse-overlayfs
 
 
 def make_folder(folder: Path) -> None:
-    """Make the folder if need be; nobody but its owner may look inside."""
+    """Make the folder if need be; nobody but its owner may look inside.
+
+    Passing through stays as it was: jobs of a shared broker read their own attempt's files below it.
+    """
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    if folder.stat().st_mode & 0o077:
-        folder.chmod(0o700)
+    mode = stat.S_IMODE(folder.stat().st_mode)
+    if mode & 0o066:
+        folder.chmod(mode & ~0o066)
 
 
 def connect(path: Path, *, make: bool) -> sqlite3.Connection:
