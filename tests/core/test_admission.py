@@ -1,0 +1,182 @@
+"""Asks that cannot be meant, limits, and who may enter which line. Beyond a quota one waits: see test_quota."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from jupyter_gpu.core.admission import LONGEST_SECONDS
+from jupyter_gpu.errors import InvalidAsk, LimitExceeded, NotAllowed
+from jupyter_gpu.model import Ask, Cancel, Kind, Policy, Profile, QueuePolicy, SeeDevices, Submit
+from jupyter_gpu.model.policy import DEFERRED, INTERACTIVE, TRAINING
+from tests.world import DAY, GIB, HOUR, Play, a_device, a_job, a_reservation, a_spec
+
+MACHINE = (
+    *(a_device(index, link_group="a" if index < 2 else "b") for index in range(4)),
+    a_device(4, node="other", device_class="l4", memory_bytes=24 * GIB, shareable=True),
+)
+
+
+@pytest.mark.parametrize(
+    ("command", "said"),
+    [
+        (a_job(devices=-1), "-1 devices cannot be asked for"),
+        (a_reservation(devices=0), "reserves nothing"),
+        (a_job(seconds=0), "length of 0"),
+        (a_job(seconds=-5), "length of -5"),
+        (a_job(seconds=LONGEST_SECONDS + 1), "cannot be meant"),
+        (a_job(seconds=10**30), "cannot be meant"),
+        (a_job(memory_bytes=0), "memory of 0"),
+        (a_job(memory_bytes=-1), "memory of -1"),
+        (a_job(min_free_bytes=0), "free memory of 0"),
+        (a_job(host_memory_bytes=-1), "host memory of -1"),
+        (a_job(cpus=0), "CPU count of 0"),
+        (a_job(not_before=float("inf")), "no instant"),
+        (a_job(not_before=float("nan")), "no instant"),
+        (a_job(device_class="v100"), "no device class 'v100'"),
+        (a_job(pool="moon"), "no pool 'moon'"),
+        (a_job(queue="express"), "no queue 'express'"),
+        (a_job(profile="big"), "no profile 'big'"),
+        (a_job(queue="interactive"), "takes no jobs"),
+        (a_reservation(queue="training"), "takes no reservations"),
+        (a_job(spec=None), "nothing to run"),
+        (a_job(spec=a_spec(argv=())), "nothing to run"),
+    ],
+)
+def test_what_cannot_be_meant_is_refused_with_the_word_that_is_wrong(command, said):
+    """InvalidAsk, in a sentence, with a hint; nothing is left behind."""
+    play = Play(MACHINE)
+
+    with pytest.raises(InvalidAsk, match=said) as refused:
+        play.do(command)
+
+    assert refused.value.hint
+    assert play.world.workloads == {}
+
+
+@pytest.mark.parametrize(
+    ("command", "said"),
+    [
+        (a_job(devices=5), "5 devices cannot be had on one node: there are 4"),
+        (a_job(devices=10**9), "there are 4"),
+        (a_job(devices=3, same_link_group=True), "in one link group .* there are 2"),
+        (a_job(devices=2, device_class="l4"), "of class l4 .* there is 1"),
+        (a_job(memory_bytes=25 * GIB), "with that much memory .* there are 0"),
+        (a_job(min_free_bytes=81 * GIB), "with that much memory"),
+        (a_job(devices=4, min_free_bytes=80 * GIB, device_class="l4"), "there are 0"),
+        (a_reservation(seconds=13 * HOUR), "longer than the 43200 s"),
+    ],
+)
+def test_more_than_there_could_ever_be_is_refused(command, said):
+    """What would wait for ever is refused at once, with the number that could be had."""
+    with pytest.raises(LimitExceeded, match=said):
+        Play(MACHINE).do(command)
+
+
+def test_without_devices_an_ask_for_none_still_runs():
+    """Zero devices is a meaning of its own: a job that sees no GPU; all else says that there is none."""
+    play = Play(0)
+
+    assert play.do(a_job(devices=0)) == ["submitted 1", "granted 1"]
+    assert play.devices_of(1) == ()
+    with pytest.raises(LimitExceeded, match="no GPU"):
+        play.do(a_job())
+
+
+def test_what_is_cordoned_or_lost_may_come_back_and_is_waited_for():
+    """Only what was never there is refused."""
+    play = Play(1)
+    play.do(SeeDevices(pool="local", devices=()))
+
+    play.do(a_job())
+
+
+def test_most_devices_of_one_ask_is_a_limit():
+    """Beyond a limit one is refused, even where the devices exist."""
+    with pytest.raises(LimitExceeded, match="one ask may contain 2 devices"):
+        Play(4, Policy(most_devices=2)).do(a_job(devices=3))
+
+
+def test_most_queued_is_counted_per_owner():
+    """The limit of one owner does not stop another, and a place that was left can be taken again."""
+    play = Play(1, Policy(most_queued=2))
+    play.running()
+    mine = [play.job(), play.job()]
+
+    with pytest.raises(LimitExceeded, match="2 workloads waiting"):
+        play.do(a_job())
+    play.job("bob")
+    play.do(Cancel(workload=mine[0], by="ada"))
+    play.job()
+
+
+def test_a_reservation_without_a_length_gets_the_usual_one():
+    """Two hours, or what its queue allows if that is less."""
+    short = Policy(queues=(QueuePolicy(name="short", priority=1, longest_seconds=600),))
+
+    assert Play(1).submit(a_reservation()) == 1
+    play, other = Play(1), Play(1, short)
+    assert play[play.reservation()].ask.duration_seconds == 2 * HOUR
+    assert other[other.reservation()].ask.duration_seconds == 600
+
+
+VIP = QueuePolicy(name="vip", priority=200, users=("ada",), teams=("vision",))
+GUARDED = Policy(queues=(VIP, INTERACTIVE, TRAINING, DEFERRED), teams={"vision": ("bob",), "speech": ("bob", "cleo")})
+
+
+def test_the_usual_queue_is_the_first_that_takes_this_kind_from_this_person():
+    """A guarded queue in front does not shut out those who never asked for it."""
+    play = Play(4, GUARDED)
+
+    assert play[play.job("ada")].queue == "vip"
+    assert play[play.job("bob", team="vision")].queue == "vip"
+    assert play[play.job("cleo")].queue == "training"
+
+
+def test_a_guarded_queue_admits_its_users_and_teams():
+    """By name, or by the team that the work counts for."""
+    play = Play(4, GUARDED)
+
+    play.do(a_job("ada", queue="vip"))
+    with pytest.raises(NotAllowed, match="may not enter the queue vip"):
+        play.do(a_job("cleo", queue="vip"))
+    with pytest.raises(NotAllowed, match="no queue takes"):
+        Play(1, Policy(queues=(VIP,))).do(a_job("cleo"))
+
+
+def test_a_workload_counts_for_one_team():
+    """The one asked for if the owner is in it, else their first by name; nobody speaks for a team of others."""
+    play = Play(4, GUARDED)
+
+    assert play[play.job("bob")].team == "speech"
+    assert play[play.job("bob", team="vision")].team == "vision"
+    assert play[play.job("dan")].team == "everyone"
+    with pytest.raises(NotAllowed, match="not in the team 'vision'"):
+        play.do(a_job("cleo", team="vision"))
+
+
+def test_a_profile_is_a_named_ask():
+    """Devices, class and memory are the profile's; a length or queue of one's own goes before the profile's."""
+    profile = Profile(name="big", devices=2, device_class="a100", duration_seconds=HOUR, queue="deferred")
+    play = Play(4, Policy(profiles=(profile,)))
+
+    usual = play[play.job(profile="big")]
+    own = play[play.job(profile="big", seconds=DAY, queue="training")]
+
+    assert (usual.ask, usual.queue) == (Ask(devices=2, device_class="a100", duration_seconds=HOUR), "deferred")
+    assert (own.ask.duration_seconds, own.queue) == (DAY, "training")
+
+
+def test_a_job_runs_as_its_owner_unless_told_otherwise():
+    """The account is fixed at submission."""
+    play = Play(1)
+
+    assert play[play.job("ada")].account == "ada"
+    assert play[play.job("ada", account="u1000")].account == "u1000"
+
+
+def test_a_submission_is_data():
+    """What arrives over the wire as a command is what the core decides on."""
+    command = Submit(kind=Kind.JOB, owner="ada", ask=Ask(), spec=a_spec())
+
+    assert msgspec.json.decode(msgspec.json.encode(command), type=Submit) == command
