@@ -263,7 +263,8 @@ class _Broker:
         # On a shared machine jobs of others pass through, to their own attempt's files.
         app.state_folder.chmod(0o711 if app.system else 0o700)
         if app.system:
-            app.run_folder.mkdir(parents=True, exist_ok=True, mode=0o755)
+            app.run_folder.mkdir(parents=True, exist_ok=True)
+            app.run_folder.chmod(0o755)  # everybody finds the door, whatever umask and JupyterApp say
         else:
             paths.make_private(app.socket_path.parent)
 

@@ -32,7 +32,7 @@ PATIENCE_SECONDS = 30.0
 
 #: No protected time and a short grace: stories of seconds.
 QUICK_QUEUES = (
-    QueuePolicy(name="interactive", priority=100, kinds=(Kind.RESERVATION,)),
+    QueuePolicy(name="interactive", priority=100, kinds=(Kind.RESERVATION,), longest_seconds=12 * 3600),
     QueuePolicy(name="training", priority=50, kinds=(Kind.JOB,), preemptible=True, grace_seconds=20),
 )
 QUICK = {"queues": msgspec.to_builtins(QUICK_QUEUES), "kill_after_seconds": 1, "clear_seconds": 2}
