@@ -102,16 +102,16 @@ class _Step:
         for _, _, _, id_ in line:
             lane = lanes.get(id_)
             if lane in settled:
-                continue
+                continue  # most of a long line ends here
             reason = self._known_reason(lane) if lane is not None else self._of_its_own(self.world.workloads[id_])
-            if lane is not None and reason is lane.waiting:
-                settled.add(lane)
-                continue  # all but the first few of a long line end here, or above
             it = self.world.workloads[id_]
             if reason is None:
                 reason = self._consider(it, lane or lane_of(it))
-            if reason is not None and reason is not it.waiting:
-                self.changed[id_] = reason
+            if reason is not it.waiting:
+                if reason is not None:
+                    self.changed[id_] = reason
+            elif lane is not None and reason is not WaitingReason.CLEARING:
+                settled.add(lane)
 
     def _of_its_own(self, it: Workload) -> WaitingReason | None:
         if it.paused:

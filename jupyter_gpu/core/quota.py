@@ -7,7 +7,7 @@ workload when every selector matches; "*" binds each user (team, queue, class) b
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import msgspec
 
@@ -275,17 +275,27 @@ class Ledger:
             if it.kind is Kind.JOB and it.lease is not None:
                 until = now if it.released_at is None else it.released_at
                 begin = it.lease.granted_at
-                for uuid in it.lease.devices:
-                    key = (it.owner, it.team, it.queue, world.devices[uuid].device_class)
-                    for _, window_seconds, binding in self._bounds_of(key).hours:
-                        spent[binding] += max(0, round((until - max(begin, now - window_seconds)) * 1000))
+                ran_ms = max(0, round((until - begin) * 1000))
+                for device_class, count in self._classes_of(it):
+                    hours = self._bounds_of((it.owner, it.team, it.queue, device_class)).hours
+                    for _, window_seconds, binding in hours:
+                        before_ms = max(0, round((now - window_seconds - begin) * 1000))
+                        spent[binding] += count * max(0, ran_ms - before_ms)
         return dict(spent)
+
+    def _classes_of(self, it: Workload) -> Iterable[tuple[str, int]]:
+        """The classes of what it holds, each with how many devices."""
+        devices = self._world.devices
+        uuids = it.lease.devices if it.lease is not None else ()
+        if len(uuids) == 1:
+            return ((devices[uuids[0]].device_class, 1),)
+        classes = [devices[uuid].device_class for uuid in uuids]
+        return Counter(classes).items()
 
     def _budgets_of(self, it: Workload) -> Iterator[int]:
         """What is left of each budget that a live workload's devices draw on; below zero where it is overdrawn."""
-        for uuid in it.lease.devices if it.lease is not None else ():
-            key = (it.owner, it.team, it.queue, self._world.devices[uuid].device_class)
-            for most_ms, _, binding in self._bounds_of(key).hours:
+        for device_class, _ in self._classes_of(it):
+            for most_ms, _, binding in self._bounds_of((it.owner, it.team, it.queue, device_class)).hours:
                 yield most_ms - self._spent_under(binding)
 
     def left_ms(self, it: Workload) -> int | None:

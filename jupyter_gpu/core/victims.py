@@ -27,8 +27,8 @@ def is_in_overtime(it: Workload, now: float) -> bool:
 
 def has_reached_the_cap(world: World, it: Workload, now: float) -> bool:
     """Whether a job was preempted as often within a day as it may be."""
-    recent = sum(1 for at in it.preempted_at if at > now - DAY_SECONDS)
-    return recent >= world.policy.preemptions_per_day
+    cap = world.policy.preemptions_per_day
+    return len(it.preempted_at) >= cap and sum(1 for at in it.preempted_at if at > now - DAY_SECONDS) >= cap
 
 
 def is_protected(world: World, it: Workload, now: float) -> bool:
@@ -45,6 +45,8 @@ class Victims:
     def __init__(self, world: World, ledger: Ledger, now: float) -> None:
         """Look at the live workloads once."""
         self._world, self._ledger, self._now = world, ledger, now
+        protected = {queue.name: queue.protected_seconds for queue in world.policy.queues if queue.preemptible}
+        self._settled_before = {name: now - seconds for name, seconds in protected.items()}
         keyed = [(self._key(it), it) for it in world.holders() if it.state is State.ACTIVE and self._may_yield(it)]
         self._found = [it for _, it in sorted(keyed, key=lambda pair: pair[0])]
 
@@ -53,7 +55,14 @@ class Victims:
             return False
         if it.kind is Kind.RESERVATION:
             return is_in_overtime(it, self._now)
-        return not is_protected(self._world, it, self._now)
+        # As `is_protected` says, with what there is to look up looked up once.
+        before = self._settled_before.get(it.queue)
+        return (
+            before is not None
+            and it.active_at is not None
+            and it.active_at <= before
+            and not has_reached_the_cap(self._world, it, self._now)
+        )
 
     def _key(self, it: Workload) -> tuple[int, int, bool, float, float, int]:
         """Overtime, spent budgets, lowest priority, borrowers, least work at risk, youngest; it ends in the id."""

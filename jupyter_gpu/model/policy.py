@@ -175,7 +175,10 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
 
     def queue(self, name: str) -> QueuePolicy | None:
         """Find a queue by its name."""
-        return next((queue for queue in self.queues if queue.name == name), None)
+        for queue in self.queues:
+            if queue.name == name:
+                return queue
+        return None
 
     def team_of(self, user: str) -> str:
         """The team a user's work counts for unless they say otherwise: the first that lists them."""
