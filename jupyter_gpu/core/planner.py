@@ -28,12 +28,12 @@ from .forecast import expected_end_at, expected_seconds
 from .holds import Kept, is_entitled
 from .lifecycle import Event, Evicted, Explained, Granted, evolve
 from .placement import Room, free_devices, is_well, suits
-from .quota import NO_CLASSES, Ledger
+from .quota import NO_CLASSES, Binding, Ledger
 from .victims import Victims, is_in_overtime, is_protected
 
 #: What a step knows of an owner with their team, queue and class: so many devices within the quota, so many within the
-#: budget, up to so many no class is barred, and what of theirs found no devices.
-Asker = tuple[int, int, int, dict[Part, WaitingReason]]
+#: budget, up to so many no class is barred; what of theirs found no devices; and the counts that this depends on.
+Asker = tuple[int, int, int, dict[Part, WaitingReason], frozenset[Binding]]
 #: All that decides whether an ask fits and whom it may preempt, save how many devices it wants.
 AskKind = tuple[object, ...]
 
@@ -130,7 +130,7 @@ class _Step:
         known = self.askers.get(lane.asker)
         if known is None:
             return None
-        allowed, affordable, in_any_class, without = known
+        allowed, affordable, in_any_class, without, _ = known
         devices = lane.devices
         if devices > allowed:
             return WaitingReason.QUOTA
@@ -143,7 +143,9 @@ class _Step:
         allowed = self.ledger.allowance(it)
         if lane.asker not in self.askers:
             without = self.without.setdefault(self._party_of(it, NO_CLASSES), {})
-            self.askers[lane.asker] = (max(0, allowed.devices), allowed.affordable, allowed.in_any_class, without)
+            self.askers[lane.asker] = (
+                max(0, allowed.devices), allowed.affordable, allowed.in_any_class, without, allowed.depends_on,
+            )  # fmt: skip
             reason = self._known_reason(lane)
             if reason is not None:
                 return reason
@@ -253,8 +255,11 @@ class _Step:
         return True
 
     def _count(self, it: Workload, uuids: tuple[str, ...]) -> None:
-        self.ledger.add(it, uuids)
-        self.askers.clear()
+        touched = self.ledger.add(it, uuids)
+        if touched is None:
+            self.askers.clear()
+            return
+        self.askers = {asker: known for asker, known in self.askers.items() if touched.isdisjoint(known[4])}
 
     def _evict(self, victim: Workload, better: Workload | None) -> None:
         self._record(

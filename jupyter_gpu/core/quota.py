@@ -94,6 +94,8 @@ class Bounds(msgspec.Struct, frozen=True):
     all: tuple[Binding, ...]
     #: For a use of no class yet: the bounds that name a class, by the classes that have any.
     by_class: tuple[tuple[str, Bounds], ...] = ()
+    #: All that is counted for these bounds.
+    depends_on: frozenset[Binding] = frozenset()
 
 
 def bounds_of(quotas: tuple[QuotaRule, ...], key: Key, classes: tuple[str, ...]) -> Bounds:
@@ -112,11 +114,13 @@ def bounds_of(quotas: tuple[QuotaRule, ...], key: Key, classes: tuple[str, ...])
 
 
 def _bounds(here: list[tuple[QuotaRule, Binding]], by_class: tuple[tuple[str, Bounds], ...] = ()) -> Bounds:
+    all_of_them = tuple(to for _, to in here)
     return Bounds(
         tuple((rule.devices, to) for rule, to in here if rule.devices is not None),
         tuple((rule.gpu_hours * HOUR_MS, rule.window_seconds, to) for rule, to in here if rule.gpu_hours is not None),
-        tuple(to for _, to in here),
+        all_of_them,
         by_class,
+        frozenset(all_of_them).union(*(bounds.depends_on for _, bounds in by_class)),
     )
 
 
@@ -130,6 +134,8 @@ class Allowance(msgspec.Struct, frozen=True):
     by_class: dict[str, int] = {}
     in_any_class: int = NO_LIMIT
     in_some_class: int = NO_LIMIT
+    #: It is as said until one of these changes.
+    depends_on: frozenset[Binding] = frozenset()
 
     def refusal(self, devices: int) -> WaitingReason | None:
         """Why an ask for so many must wait whatever is free: quota, budget or nothing."""
@@ -201,16 +207,23 @@ class Ledger:
             self._bounds[key] = found = self._bounds.setdefault(found, found)
         return found
 
-    def add(self, it: Workload, uuids: tuple[str, ...]) -> None:
-        """Count a grant, or devices that were promised and are sure to come."""
-        if uuids:
-            self._allowances.clear()
+    def add(self, it: Workload, uuids: tuple[str, ...]) -> set[Binding] | None:
+        """Count a grant, or devices that were promised and are sure to come; tell which counts changed (None: all)."""
+        touched: set[Binding] = set()
         for uuid in uuids:
             key = (it.owner, it.team, it.queue, self._world.devices[uuid].device_class)
             self._count(key, 1)
+            touched.update(to for _, to in self._bounds_of(key).devices)
             if it.kind is Kind.RESERVATION and self._spent is not None:
                 for _, _, binding in self._bounds_of(key).hours:
                     self._spent[binding] = self._spent.get(binding, 0) + _price_ms(it)
+                    touched.add(binding)
+        if self.shares:  # what is left of nobody's share depends on all
+            self._allowances.clear()
+            return None
+        known = self._allowances.items()
+        self._allowances = {key: allowed for key, allowed in known if touched.isdisjoint(allowed.depends_on)}
+        return touched
 
     def leaves(self, it: Workload, sign: int = 1) -> None:
         """Count what is about to be given up (or, with -1, that it is not)."""
@@ -232,10 +245,10 @@ class Ledger:
         if self.shares and not self._lends.get(it.queue, True):
             devices = min(devices, self._firmly_left(it.team))
         if not bounds.by_class:
-            return Allowance(devices, affordable)
+            return Allowance(devices, affordable, depends_on=bounds.depends_on)
         by_class = {name: min(self._left(of_class, price_ms)) for name, of_class in bounds.by_class}
         most = NO_LIMIT if len(by_class) < len(self._classes) else max(by_class.values())
-        return Allowance(devices, affordable, by_class, min(by_class.values()), most)
+        return Allowance(devices, affordable, by_class, min(by_class.values()), most, bounds.depends_on)
 
     def _left(self, bounds: Bounds, price_ms: int) -> tuple[int, int]:
         """How many devices may still be held, and how many the budgets buy."""
@@ -271,17 +284,24 @@ class Ledger:
         for key in world.usage if self._has_budgets else ():
             for _, window_seconds, binding in self._bounds_of(key).hours:
                 spent[binding] += world.used_ms(key, window_seconds, now)
-        for it in world.holders() if self._has_budgets else ():
-            if it.kind is Kind.JOB and it.lease is not None:
-                until = now if it.released_at is None else it.released_at
-                begin = it.lease.granted_at
-                ran_ms = max(0, round((until - begin) * 1000))
-                for device_class, count in self._classes_of(it):
-                    hours = self._bounds_of((it.owner, it.team, it.queue, device_class)).hours
-                    for _, window_seconds, binding in hours:
-                        before_ms = max(0, round((now - window_seconds - begin) * 1000))
-                        spent[binding] += count * max(0, ran_ms - before_ms)
+        now_ms = round(now * 1000)
+        for key, (running, granted_ms, ran_ms) in world.runs.items() if self._has_budgets else ():
+            for _, _, binding in self._bounds_of(key).hours:
+                spent[binding] += running * now_ms - granted_ms + ran_ms
+        self._take_off_what_is_past(spent)
         return dict(spent)
+
+    def _take_off_what_is_past(self, spent: Counter[Binding]) -> None:
+        """Of what runs longer than a window is, only the window counts."""
+        windows = [rule.window_seconds for _, rule in self._rules if rule.gpu_hours is not None]
+        oldest = self._now - min(windows, default=0)
+        for it in self._world.holders() if windows else ():
+            if it.kind is Kind.JOB and it.lease is not None and it.lease.granted_at < oldest:
+                begin, end = it.lease.granted_at, self._now if it.released_at is None else it.released_at
+                for device_class, count in self._classes_of(it):
+                    for _, seconds, binding in self._bounds_of((it.owner, it.team, it.queue, device_class)).hours:
+                        past = min(end, self._now - seconds) - begin
+                        spent[binding] -= count * max(0, round(past * 1000))
 
     def _classes_of(self, it: Workload) -> Iterable[tuple[str, int]]:
         """The classes of what it holds, each with how many devices."""

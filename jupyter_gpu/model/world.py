@@ -106,6 +106,7 @@ class World:
         "queued_by",
         "readings",
         "revision",
+        "runs",
         "sums",
         "usage",
         "workloads",
@@ -135,6 +136,8 @@ class World:
         self.queued_by: dict[str, int] = {}
         #: As `usage`, but how many devices are held now.
         self.held: dict[UsageKey, int] = {}
+        #: Of the devices that jobs hold: how many run, the sum of their grants, and what those over now ran, in ms.
+        self.runs: dict[UsageKey, tuple[int, int, int]] = {}
         #: What was found out once and shared by all copies; use by the day, made when first asked for.
         self.sums = Sums()
         self.by_day: dict[Whose, dict[int, int]] | None = None
@@ -145,7 +148,7 @@ class World:
         other.policy, other.readings = self.policy, self.readings
         other.revision, other.last_id = self.revision, self.last_id
         other.workloads, other.devices = self.workloads.copy(), self.devices.copy()
-        other.usage, other.held = self.usage.copy(), self.held.copy()
+        other.usage, other.held, other.runs = self.usage.copy(), self.held.copy(), self.runs.copy()
         other.line, other.live, other.ended = self.line.copy(), self.live.copy(), self.ended.copy()
         other.leases, other.keys = self.leases.copy(), self.keys.copy()
         other.lanes, other.queued_by = self.lanes.copy(), self.queued_by.copy()
@@ -213,6 +216,15 @@ class World:
         held = self.held.pop(key, 0) + count
         if held:
             self.held[key] = held
+        if workload.kind is Kind.JOB and workload.lease is not None:
+            running, granted_ms, ran_ms = self.runs.pop(key, (0, 0, 0))
+            begin_ms = round(workload.lease.granted_at * 1000)
+            if workload.released_at is None:
+                running, granted_ms = running + count, granted_ms + count * begin_ms
+            else:
+                ran_ms += count * (round(workload.released_at * 1000) - begin_ms)
+            if running or ran_ms:
+                self.runs[key] = (running, granted_ms, ran_ms)
 
     def _forget(self, workload_id: int) -> None:
         gone = self.workloads.pop(workload_id)
@@ -308,7 +320,7 @@ class World:
             broken.append("the line does not agree with the queued workloads")
         if set(fresh.live) != set(self.live) or set(fresh.ended) != set(self.ended):
             broken.append("the live or ended index does not agree with the states")
-        if fresh.leases != self.leases or fresh.held != self.held:
+        if fresh.leases != self.leases or (fresh.held, fresh.runs) != (self.held, self.runs):
             broken.append("the index of what is held does not agree with the leases")
         if fresh.lanes != self.lanes or fresh.queued_by != self.queued_by:
             broken.append("the lanes do not agree with the queued workloads")

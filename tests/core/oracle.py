@@ -1,0 +1,134 @@
+"""An oracle for "fits" and for what must never happen, by brute force. It shares no code with the planner.
+
+Only for small worlds: it tries every subset of devices.
+"""
+
+from __future__ import annotations
+
+from itertools import combinations
+
+from jupyter_gpu.model import Kind, State, WaitingReason, Workload, World
+
+EARLIER = {WaitingReason.PAUSED, WaitingReason.NOT_BEFORE, WaitingReason.BACK_OFF}
+BOUND = {WaitingReason.QUOTA, WaitingReason.BUDGET}
+
+
+def could_serve(world: World, it: Workload, uuid: str) -> bool:
+    """Whether one device has room for one part of an ask at this moment."""
+    device, ask = world.devices[uuid], it.ask
+    if device.cordoned or device.condition is not None:
+        return False
+    if ask.pool not in (None, device.pool) or ask.device_class not in (None, device.device_class):
+        return False
+    held = [w for w in world.workloads.values() if w.lease is not None and uuid in w.lease.devices]
+    reading = world.readings.get(uuid)
+    free = None
+    if reading is not None and None not in (reading.memory_total_bytes, reading.memory_used_bytes):
+        free = max(0, reading.memory_total_bytes - reading.memory_used_bytes)
+    if ask.memory_bytes is None:
+        enough = ask.min_free_bytes is None or free is None or free >= ask.min_free_bytes
+        big_enough = device.memory_bytes is None or device.memory_bytes >= (ask.min_free_bytes or 0)
+        return not held and enough and big_enough
+    if not device.shareable or device.memory_bytes is None or any(w.lease.memory_bytes is None for w in held):
+        return False
+    left = device.memory_bytes - sum(w.lease.memory_bytes for w in held)
+    return ask.memory_bytes <= (left if free is None else min(left, free))
+
+
+def fits(world: World, it: Workload, without: frozenset[str] = frozenset()) -> bool:
+    """Whether some set of devices serves the whole ask now: all of one node, and of one link group if so asked."""
+    serving = [uuid for uuid in world.devices if uuid not in without and could_serve(world, it, uuid)]
+    for chosen in combinations(serving, it.ask.devices):
+        devices = [world.devices[uuid] for uuid in chosen]
+        if len({(d.pool, d.node) for d in devices}) > 1:
+            continue
+        if it.ask.same_link_group and len(devices) > 1:
+            links = {d.link_group for d in devices}
+            if len(links) > 1 or None in links:
+                continue
+        return True
+    return False
+
+
+def classes_over_quota(world: World, it: Workload) -> set[str]:
+    """The device classes of which no more may be held by this asker."""
+    return {
+        device.device_class
+        for device in world.devices.values()
+        if not quota_allows(world, it, [device.device_class] * it.ask.devices, only_class_rules=True)
+    }
+
+
+def quota_allows(world: World, it: Workload, classes: list[str], *, only_class_rules: bool = False) -> bool:
+    """Whether devices of these classes may be added to what is held, by every rule that matches."""
+
+    def matches(selector: str | None, value: str) -> bool:
+        return selector is None or selector in ("*", value)
+
+    for rule in world.policy.quotas:
+        if rule.devices is None or (only_class_rules and rule.device_class is None):
+            continue
+        if not (matches(rule.user, it.owner) and matches(rule.team, it.team) and matches(rule.queue, it.queue)):
+            continue
+        for device_class in set(classes) if rule.device_class is not None else {None}:
+            if rule.device_class not in (None, "*", device_class):
+                continue
+            held = 0
+            for w in world.workloads.values():
+                if w.lease is None:
+                    continue
+                if (rule.user and w.owner != it.owner) or (rule.team and w.team != it.team):
+                    continue
+                if rule.queue and w.queue != it.queue:
+                    continue
+                of_class = [u for u in w.lease.devices if device_class in (None, world.devices[u].device_class)]
+                held += len(of_class)
+            wanted = sum(1 for name in classes if device_class in (None, name))
+            if held + wanted > rule.devices:
+                return False
+    return True
+
+
+def first_in_line(world: World) -> Workload | None:
+    """The first that waits for nothing but devices, by comparing all with all."""
+    eligible = [
+        w
+        for w in world.workloads.values()
+        if w.state is State.QUEUED and w.waiting not in EARLIER | BOUND
+    ]  # fmt: skip
+    return min(eligible, key=lambda w: (-w.priority, not w.lifted, w.rank_ms, w.id), default=None)
+
+
+def withheld(world: World, it: Workload, now: float) -> frozenset[str]:
+    """The devices of holds that have begun or will begin while it may still be there, at the latest."""
+    found: set[str] = set()
+    for hold in world.policy.holds:
+        if hold.until_at > now and it.owner not in hold.users and it.team not in hold.teams:
+            found |= set(hold.devices)
+    return frozenset(found)
+
+
+def grant_problems(world: World, it: Workload, now: float) -> list[str]:
+    """What was wrong with the lease that `it` was given just now; `world` is the world without that grant."""
+    assert it.lease is not None
+    found = []
+    before = world.workloads[it.id]
+    for uuid in it.lease.devices:
+        device = world.devices[uuid]
+        if device.cordoned or device.condition is not None:
+            found.append(f"{it.title} was granted {uuid}, which is not well")
+        if not could_serve(world, before, uuid):
+            found.append(f"{it.title} was granted {uuid}, which does not serve it")
+        for hold in world.policy.holds:
+            entitled = it.owner in hold.users or it.team in hold.teams
+            if uuid in hold.devices and not entitled and hold.from_at <= now < hold.until_at:
+                found.append(f"{it.title} was granted {uuid} within the hold {hold.name}")
+            if uuid in hold.devices and not entitled and it.kind is Kind.RESERVATION and now < hold.until_at:
+                if it.lease.ends_at > hold.from_at:
+                    found.append(f"{it.title} was granted {uuid} beyond the beginning of the hold {hold.name}")
+    if len(it.lease.devices) != it.ask.devices:
+        found.append(f"{it.title} asked for {it.ask.devices} devices and got {len(it.lease.devices)}")
+    classes = [world.devices[uuid].device_class for uuid in it.lease.devices]
+    if classes and not quota_allows(world, before, classes):
+        found.append(f"{it.title} was granted beyond a quota")
+    return found
