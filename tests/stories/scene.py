@@ -14,6 +14,7 @@ from pathlib import Path
 
 from jupyter_gpu.broker.engines import procs
 from jupyter_gpu.client import Client
+from jupyter_gpu.errors import Conflict
 from jupyter_gpu.model import Holder
 from jupyter_gpu.spawn import start_broker
 
@@ -119,8 +120,15 @@ def a_broker(root: Path, *, devices: int | None, policy: dict[str, object]) -> I
         try:
             yield Broker(client, environment)
         finally:
-            for it in client.workloads(mine=True):
-                if it.end is None:
-                    client.cancel(it.id)
-                    client.wait(it.id, until="ended", timeout_seconds=60)
-            client.stop_broker()
+            _end(client)
+
+
+def _end(client: Client) -> None:
+    """Cancel what still runs or waits, and stop the broker whatever comes of that."""
+    try:
+        for it in client.workloads(mine=True, ended=False):
+            with contextlib.suppress(Conflict):  # it has ended meanwhile
+                client.cancel(it.id)
+            client.wait(it.id, until="ended", timeout_seconds=60)
+    finally:
+        client.stop_broker()
