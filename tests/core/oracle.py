@@ -96,7 +96,21 @@ def first_in_line(world: World) -> Workload | None:
         for w in world.workloads.values()
         if w.state is State.QUEUED and w.waiting not in EARLIER | BOUND
     ]  # fmt: skip
-    return min(eligible, key=lambda w: (-w.priority, not w.lifted, w.rank_ms, w.id), default=None)
+    return min(eligible, key=place_in_line, default=None)
+
+
+def place_in_line(it: Workload) -> tuple[int, bool, int, int]:
+    """Priority, lifted, rank, id."""
+    return (-it.priority, not it.lifted, it.rank_ms, it.id)
+
+
+def is_eligible(world: World, it: Workload, now: float) -> bool:
+    """Whether nothing but devices keeps it from starting now."""
+    if it.paused or (it.not_before or 0) > now or (it.back_off_until or 0) > now:
+        return False
+    classes = {device.device_class for device in world.devices.values()}
+    classes = {it.ask.device_class} if it.ask.device_class is not None else classes
+    return any(quota_allows(world, it, [device_class] * it.ask.devices) for device_class in classes)
 
 
 def withheld(world: World, it: Workload, now: float) -> frozenset[str]:
@@ -123,9 +137,9 @@ def grant_problems(world: World, it: Workload, now: float) -> list[str]:
             entitled = it.owner in hold.users or it.team in hold.teams
             if uuid in hold.devices and not entitled and hold.from_at <= now < hold.until_at:
                 found.append(f"{it.title} was granted {uuid} within the hold {hold.name}")
-            if uuid in hold.devices and not entitled and it.kind is Kind.RESERVATION and now < hold.until_at:
-                if it.lease.ends_at > hold.from_at:
-                    found.append(f"{it.title} was granted {uuid} beyond the beginning of the hold {hold.name}")
+            ends_late = it.kind is Kind.RESERVATION and now < hold.until_at and it.lease.ends_at > hold.from_at
+            if uuid in hold.devices and not entitled and ends_late:
+                found.append(f"{it.title} was granted {uuid} beyond the beginning of the hold {hold.name}")
     if len(it.lease.devices) != it.ask.devices:
         found.append(f"{it.title} asked for {it.ask.devices} devices and got {len(it.lease.devices)}")
     classes = [world.devices[uuid].device_class for uuid in it.lease.devices]

@@ -1,0 +1,445 @@
+"""Random lives of small worlds, checked after every step: safety, liveness, replay.
+
+Hypothesis draws commands and observations; `Checked` plays them and says what is wrong. The same machine runs briefly
+among the tests of the core, with planted faults to show that it bites, and at length under the marker `sim`.
+"""
+
+from __future__ import annotations
+
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+
+from jupyter_gpu.core import decide as decide_module
+from jupyter_gpu.core.lifecycle import DAY_SECONDS, Event, Evicted, Explained, Granted, Started, evolve, fold
+from jupyter_gpu.errors import GpuError
+from jupyter_gpu.model import (
+    Cancel,
+    Command,
+    Condition,
+    Cordon,
+    Drain,
+    EndReason,
+    EvictionReason,
+    Extend,
+    Holder,
+    HoldPolicy,
+    Kind,
+    LetGo,
+    LoadPolicy,
+    Move,
+    Outcome,
+    Pause,
+    Policy,
+    QuotaRule,
+    Reading,
+    Release,
+    Reprioritise,
+    SeeCondition,
+    SeeDevices,
+    SeeExited,
+    SeeHolderGone,
+    SeeProbe,
+    SeeStarted,
+    State,
+    Tick,
+    Uncordon,
+    Workload,
+    World,
+)
+from tests.core import oracle
+from tests.world import BEGIN, DAY, GIB, HOUR, SAVED, Play, a_device, a_job, a_reservation, a_spec, differences
+
+OWNERS = ("ada", "bob", "cleo")
+TEAMS = {"vision": ("ada", "bob"), "speech": ("cleo",)}
+
+#: Two nodes, two classes, links, one shareable device.
+DEVICES = (
+    a_device(0, link_group="a"),
+    a_device(1, link_group="a"),
+    a_device(2),
+    a_device(3, node="far", device_class="l4", memory_bytes=24 * GIB, shareable=True),
+)
+HOLDS = (
+    HoldPolicy(name="course", from_at=BEGIN + HOUR, until_at=BEGIN + 5 * HOUR, devices=("gpu-2",), teams=("vision",)),
+    HoldPolicy(name="works", from_at=BEGIN + 3 * HOUR, until_at=BEGIN + 4 * HOUR, devices=("gpu-3",)),
+)
+POLICIES = (
+    Policy(),
+    Policy(teams=TEAMS, quotas=(QuotaRule(user="*", devices=2), QuotaRule(team="*", gpu_hours=6, window_seconds=DAY))),
+    Policy(
+        teams=TEAMS,
+        quotas=(QuotaRule(team="vision", share_devices=2), QuotaRule(team="speech", share_devices=1)),
+        preemptions_per_day=2,
+    ),
+    Policy(teams=TEAMS, holds=HOLDS, preemptions_per_day=1),
+    Policy(
+        teams=TEAMS,
+        holds=HOLDS[:1],
+        quotas=(QuotaRule(user="*", device_class="*", devices=1), QuotaRule(queue="interactive", devices=2)),
+        order_multiple=0,
+    ),
+)
+
+OUTCOMES = (
+    Outcome(end=EndReason.SUCCEEDED, exit_code=0),
+    Outcome(end=EndReason.SUCCEEDED, exit_code=0, noticed=True, progressed=True),
+    Outcome(end=EndReason.SUCCEEDED, exit_code=0, noticed=True, finished=True),
+    Outcome(end=EndReason.FAILED, exit_code=1),
+    Outcome(end=EndReason.FAILED, exit_code=1, progressed=True),
+    Outcome(end=EndReason.FAILED, exit_code=75, noticed=True),
+    Outcome(end=EndReason.FAILED, exit_code=93, noticed=True),
+    Outcome(end=EndReason.LAUNCH_FAILED, engine_fault=True),
+    Outcome(end=EndReason.LOST),
+    Outcome(end=EndReason.DEVICE_LOST, exit_code=1),
+    Outcome(end=EndReason.GPU_OOM, exit_code=1),
+)
+
+
+class Wrong(AssertionError):  # noqa: N818 - a sentence is raised, and it says what is wrong
+    """The core did what it must never do."""
+
+
+class Checked(Play):
+    """A play that looks at every event before it happens and at the world after every step."""
+
+    def __init__(self, policy: Policy | None = None) -> None:
+        self.empty = World(policy)
+        super().__init__(DEVICES, policy)
+
+    def do(self, command: Command) -> list[str]:
+        """Decide, look, evolve, look again. A refusal is an answer like any other."""
+        try:
+            events = decide_module.decide(self.world, command, self.now)
+        except GpuError as refusal:
+            if "must always hold" in str(refusal):
+                raise Wrong(str(refusal)) from refusal
+            return []
+        if isinstance(command, SeeExited) and events:
+            it = self.world.workloads[command.workload]
+            if command.attempt != it.attempt + (it.started_at is None):
+                raise Wrong(f"{it.title}: a word about attempt {command.attempt} counted for another")
+        policy = command.policy if isinstance(command, LoadPolicy) else self.world.policy
+        for event in events:
+            shadow = self.world.copy()
+            shadow.policy = policy
+            self._look_before(shadow, event)
+            evolve_as_the_core_does(self.world, event)
+        self.world.policy = policy
+        self.events += events
+        self._look_after()
+        return [type(event).__name__ for event in events]
+
+    def _look_before(self, world: World, event: Event) -> None:
+        """Safety of one event: nobody is granted what they must not have, nobody is moved who is protected."""
+        if isinstance(event, Granted):
+            evolve(world, event)
+            it = world.workloads[event.workload]
+            before = self.world.copy()
+            before.policy = world.policy
+            self._all(oracle.grant_problems(before, it, self.now))
+            self._look_at_order(before, it.id)
+        if isinstance(event, Evicted) and event.reason is EvictionReason.PREEMPTED:
+            self._look_at_preemption(world, event)
+        if isinstance(event, Evicted) and event.reason is EvictionReason.EXPIRED:
+            it = world.workloads[event.workload]
+            if it.lease is None or it.lease.ends_at is None or it.lease.ends_at > self.now:
+                raise Wrong(f"{it.title} was evicted within its time")
+        if isinstance(event, Started):
+            it = world.workloads[event.workload]
+            if event.attempt != it.attempt + 1:
+                raise Wrong(f"{it.title}: attempt {event.attempt} came after {it.attempt}")
+        if isinstance(event, Explained) and set(event.reasons) - {w.id for w in world.queued()}:
+            raise Wrong("somebody who does not wait was given a reason to wait")
+
+    def _look_at_order(self, world: World, id_: int) -> None:
+        """Nobody gets a device while the first in line, who is within every quota, fits by itself."""
+        first = oracle.first_in_line(world)
+        if first is None or first.id == id_ or self._waits_for_more_than_devices(world):
+            return
+        if id_ not in [w.id for w in world.queued()] or not oracle.is_eligible(world, first, self.now):
+            return
+        it = world.workloads[id_]
+        if oracle.place_in_line(first) < oracle.place_in_line(it) and self._fits(world, first):
+            raise Wrong(f"{it.title} was granted before {first.title}, which is first in line and fits")
+
+    @staticmethod
+    def _waits_for_more_than_devices(world: World) -> bool:
+        """Shares order borrowers behind owners, and budgets are not the oracle's business."""
+        return any(rule.share_devices is not None or rule.gpu_hours is not None for rule in world.policy.quotas)
+
+    def _fits(self, world: World, it: Workload) -> bool:
+        barred = oracle.classes_over_quota(world, it)
+        without = {uuid for uuid, device in world.devices.items() if device.device_class in barred}
+        return oracle.fits(world, it, oracle.withheld(world, it, self.now) | without)
+
+    def _look_at_preemption(self, world: World, event: Evicted) -> None:
+        it = world.workloads[event.workload]
+        queue = next(queue for queue in world.policy.queues if queue.name == it.queue)
+        if it.kind is Kind.RESERVATION or not queue.preemptible:
+            raise Wrong(f"{it.title} of {it.queue} was preempted")
+        if it.active_at is None or self.now < it.active_at + queue.protected_seconds:
+            raise Wrong(f"{it.title} was preempted in its protected time")
+        if len([at for at in it.preempted_at if at > self.now - DAY_SECONDS]) >= world.policy.preemptions_per_day:
+            raise Wrong(f"{it.title} was preempted beyond the cap")
+        better = world.workloads.get(event.evicted_for or 0)
+        if better is not None and better.priority < it.priority:
+            raise Wrong(f"{it.title} yields to {better.title} of a lower priority")
+        has_shares = any(r.share_devices is not None for r in world.policy.quotas)
+        has_budgets = any(r.gpu_hours is not None for r in world.policy.quotas)
+        if better is not None and better.priority == it.priority and not (has_shares or has_budgets):
+            raise Wrong(f"{it.title} yields to its equal {better.title}")
+
+    def _look_after(self) -> None:
+        self._all(self.world.check())
+        world = self.world
+        for id_, it in world.workloads.items():
+            if it.state is State.ENDED and (it.lease is not None or id_ in world.live):
+                raise Wrong(f"{it.title} has ended and holds something")
+        self._look_at_liveness()
+
+    def _look_at_liveness(self) -> None:
+        """What is first in line and fits on free devices is not left waiting."""
+        world = self.world
+        first = oracle.first_in_line(world)
+        has_shares = any(r.share_devices is not None for r in world.policy.quotas)
+        if first is not None and not has_shares and self._fits(world, first):
+            raise Wrong(f"{first.title} is first in line, fits and waits for {first.waiting}")
+
+    @staticmethod
+    def _all(problems: list[str]) -> None:
+        if problems:
+            raise Wrong("; ".join(problems))
+
+    def look_at_replay(self) -> None:
+        """Folding the log from nothing gives this world."""
+        found = differences(fold(World(self.world.policy), self.events), self.world)
+        if found:
+            raise Wrong(f"replay: {found}")
+
+    # -- the end of the play
+
+    def let_all_run(self) -> None:
+        """Everything is released, mended and given time: then all that can run does run. Nobody starves."""
+        self.do(LoadPolicy(policy=Policy(teams=TEAMS, quotas=())))
+        self.do(SeeDevices(pool="local", devices=DEVICES))
+        self.world.readings.clear()
+        for device in DEVICES:
+            self.do(Uncordon(device=device.uuid, by="op"))
+        for it in list(self.world.queued()):
+            self.do(LetGo(workload=it.id, by="op"))
+        for _ in range(60):
+            self._end_all_that_lives()
+            self.now += 20 * DAY if any(w.not_before for w in self.world.queued()) else 2 * HOUR
+            self.do(Tick())
+            if not self.world.line and not self.world.live:
+                return
+        left = [f"{it.title} ({it.waiting})" for it in self.world.queued()]
+        raise Wrong(f"these never ran: {left}")
+
+    def _end_all_that_lives(self) -> None:
+        for it in list(self.world.holders()):
+            if it.kind is Kind.RESERVATION:
+                self.do(Release(workload=it.id, by="op"))
+            else:
+                self.exit(it.id, OUTCOMES[0])
+        for it in list(self.world.holders()):
+            self.clear(it.id)
+
+
+def evolve_as_the_core_does(world: World, event: Event) -> None:
+    """The `evolve` of the core, looked up late, so that a planted fault is played as well."""
+    decide_module.evolve(world, event)
+
+
+#: Which of those that have not ended (or, rarely, of all).
+some_of_them = st.integers(0, 23)
+some_device = st.sampled_from([device.uuid for device in DEVICES])
+some_owner = st.sampled_from(OWNERS)
+
+
+class Lives(RuleBasedStateMachine):
+    """All of commands.py, in any order."""
+
+    @initialize(policy=st.sampled_from(POLICIES))
+    def begin(self, policy):
+        """A world under one of the policies."""
+        self.play = Checked(policy)
+
+    @rule(
+        owner=some_owner,
+        devices=st.sampled_from((1, 1, 1, 2, 3)),
+        seconds=st.sampled_from((None, 60, HOUR, DAY)),
+        device_class=st.sampled_from((None, None, "a100", "l4")),
+        queue=st.sampled_from((None, None, "deferred")),
+    )
+    def submit_a_job(self, owner, devices, seconds, device_class, queue):
+        """Whole devices of some kind; pairs that may last are linked."""
+        words = {"device_class": device_class, "queue": queue, "same_link_group": seconds is None and devices == 2}
+        self.play.do(a_job(owner, devices, seconds, **words))
+
+    @rule(owner=some_owner, gib=st.sampled_from((6, 10, 20)), reserved=st.booleans())
+    def submit_a_part(self, owner, gib, reserved):
+        """A part of the shareable device."""
+        make = a_reservation if reserved else a_job
+        self.play.do(make(owner, seconds=HOUR, memory_bytes=gib * GIB))
+
+    @rule(owner=some_owner, devices=st.sampled_from((1, 1, 2)), hours=st.sampled_from((1, 2, 6)), held=st.booleans())
+    def submit_a_reservation(self, owner, devices, hours, held):
+        """With a kernel, or by somebody who still has to come."""
+        words = {} if held else {"holder": None}
+        self.play.do(a_reservation(owner, devices, hours * HOUR, **words))
+
+    @rule(
+        owner=some_owner,
+        paused=st.booleans(),
+        later=st.sampled_from((None, 60, DAY)),
+        key=st.sampled_from((None, "k")),
+        free_gib=st.sampled_from((None, 60)),
+    )
+    def submit_an_odd_job(self, owner, paused, later, key, free_gib):
+        """Paused, later, repeated, with free memory, with retries, with no device."""
+        not_before = None if later is None else self.play.now + later
+        spec = a_spec(retries=2 if key else None)
+        words = {"paused": paused, "not_before": not_before, "idempotency_key": key, "spec": spec}
+        asked = {} if free_gib is None else {"min_free_bytes": free_gib * GIB}
+        self.play.do(a_job(owner, 0 if key and paused else 1, **words, **asked))
+
+    @rule(which_of_them=some_of_them, which=st.sampled_from((Cancel, Release, Pause, LetGo)))
+    def ask(self, which_of_them, which):
+        """What a person may ask of any workload, in any state."""
+        id_ = self.pick(which_of_them)
+        self.play.do(which(workload=id_, by="ada"))
+
+    @rule(which_of_them=some_of_them, seconds=st.sampled_from((60, HOUR, DAY)))
+    def extend(self, which_of_them, seconds):
+        """More time."""
+        id_ = self.pick(which_of_them)
+        self.play.do(Extend(workload=id_, by="ada", seconds=seconds))
+
+    @rule(which_of_them=some_of_them, priority=st.sampled_from((1, 50, 75, 150)))
+    def reprioritise(self, which_of_them, priority):
+        """Another place."""
+        id_ = self.pick(which_of_them)
+        self.play.do(Reprioritise(workload=id_, by="op", priority=priority))
+
+    @rule(which_of_them=some_of_them, number=st.sampled_from((None, 1, 2)))
+    def move_or_give_back(self, which_of_them, number):
+        """A new holder comes, or some holder gives back."""
+        id_ = self.pick(which_of_them)
+        if number is None:
+            self.play.do(Move(workload=id_, by="ada", holder=Holder(kind="kernel", name="k")))
+        else:
+            self.play.do(Release(workload=id_, by="ada", holder_number=number))
+
+    @rule(which_of_them=some_of_them, number=st.sampled_from((1, 1, 2)))
+    def a_holder_is_gone(self, which_of_them, number):
+        """A kernel died."""
+        id_ = self.pick(which_of_them)
+        self.play.do(SeeHolderGone(workload=id_, holder_number=number))
+
+    @rule(which_of_them=some_of_them, ahead=st.sampled_from((0, 1, 1, 1, 2)))
+    def start(self, which_of_them, ahead):
+        """The next attempt, or one that is none of the present."""
+        id_ = self.pick(which_of_them)
+        it = self.play.world.workloads.get(id_)
+        attempt = ahead + (0 if it is None else it.attempt)
+        holder = Holder(kind="attempt", name="a", number=max(1, attempt))
+        self.play.do(SeeStarted(workload=id_, attempt=attempt, holder=holder))
+
+    @rule(
+        which_of_them=some_of_them,
+        outcome=st.sampled_from(OUTCOMES),
+        ahead=st.sampled_from((0, 0, 0, 1, 1, -1)),
+        clear=st.booleans(),
+        started=st.sampled_from((True, True, True, False)),
+    )
+    def exit(self, which_of_them, outcome, ahead, clear, started):
+        """The end of an attempt, of the present one or of another."""
+        id_ = self.pick(which_of_them)
+        it = self.play.world.workloads.get(id_)
+        attempt = ahead + (0 if it is None else it.attempt)
+        self.play.do(SeeExited(workload=id_, attempt=attempt, outcome=outcome, clear=clear, started=started))
+
+    @rule(
+        which_of_them=some_of_them, unclear=st.sampled_from((False, False, True)), seconds=st.sampled_from((0.0, 61.0))
+    )
+    def probe(self, which_of_them, unclear, seconds):
+        """Clear, or not, or not for long."""
+        id_ = self.pick(which_of_them)
+        uuids = self.play.devices_of(id_) if unclear and id_ in self.play.world.workloads else ()
+        self.play.do(SeeProbe(workload=id_, unclear=uuids, unclear_seconds=seconds))
+
+    @rule(device=some_device, which=st.sampled_from((Cordon, Uncordon, Uncordon, Uncordon, Drain)))
+    def operate(self, device, which):
+        """An operator's word."""
+        self.play.do(which(device=device, by="op"))
+
+    @rule(device=some_device, condition=st.sampled_from((None, None, None, None, *Condition)))
+    def see_a_condition(self, device, condition):
+        """A device has something, or nothing any more."""
+        self.play.do(SeeCondition(device=device, condition=condition))
+
+    @rule(missing=st.sampled_from((None, None, None, None, *DEVICES)))
+    def see_devices(self, missing):
+        """One is missing, or all are back."""
+        self.play.do(SeeDevices(pool="local", devices=tuple(device for device in DEVICES if device is not missing)))
+
+    @rule(device=some_device, used_gib=st.sampled_from((None, 0, 15, 30)))
+    def read(self, device, used_gib):
+        """NVML says how much memory is taken; it is no event."""
+        total = self.play.world.devices[device].memory_bytes if device in self.play.world.devices else None
+        used = None if used_gib is None else min(used_gib * GIB, total or 0)
+        self.play.world.readings[device] = Reading(
+            uuid=device, at=self.play.now, memory_used_bytes=used, memory_total_bytes=total
+        )
+        self.play.do(Tick())
+
+    def pick(self, which: int) -> int:
+        """A workload by its place among those that have not ended, or among all."""
+        world = self.play.world
+        found = [id_ for id_, it in sorted(world.workloads.items()) if it.state is not State.ENDED]
+        found = sorted(world.workloads) if which > 20 else found
+        return found[which % len(found)] if found else 1
+
+    @rule(policy=st.sampled_from((None, None, None, *POLICIES)))
+    def load_a_policy(self, policy):
+        """Other rules, at any moment, though not at every."""
+        if policy is not None:
+            self.play.do(LoadPolicy(policy=policy))
+
+    @rule(seconds=st.sampled_from((1, 130, 601, 601, HOUR)))
+    def all_goes_well(self, seconds):
+        """What was granted starts, what must yield saves and leaves, and time passes."""
+        play = self.play
+        for it in list(play.world.holders()):
+            if it.kind is Kind.JOB and it.state is State.ACTIVE and it.started_at is None:
+                play.start(it.id)
+            elif it.kind is Kind.JOB and it.state is State.YIELDING and it.outcome is None:
+                play.exit(it.id, SAVED)
+            elif it.state is State.YIELDING:
+                play.do(Release(workload=it.id, by="op")) if it.outcome is None else play.clear(it.id)
+        play.later(seconds)
+
+    @rule(which=some_of_them)
+    def one_is_done(self, which):
+        """A job ends, or a person gives back, and the device is clear."""
+        live = list(self.play.world.holders())
+        if live:
+            it = live[which % len(live)]
+            self.play.exit(it.id) if it.kind is Kind.JOB else self.play.do(Release(workload=it.id, by="op"))
+            self.play.clear(it.id)
+
+    @rule(seconds=st.sampled_from((1, 61, 130, 601, HOUR, 3 * HOUR, DAY)))
+    def time_passes(self, seconds):
+        """A tick after some time."""
+        self.play.later(seconds)
+
+    @invariant()
+    def the_log_gives_the_world(self):
+        """Replay, after every step."""
+        self.play.look_at_replay()
+
+    def teardown(self):
+        """In the end everybody runs."""
+        if hasattr(self, "play"):
+            self.play.let_all_run()
