@@ -11,10 +11,15 @@ import contextlib
 import fcntl
 import os
 import pwd
+import re
 import stat
+import time
 from pathlib import Path
 
 from ..errors import Conflict
+
+_LOOKS, _LOOK_SECONDS = 20, 0.01
+_PROCESS = re.compile(r"\(process (\d+)\)")
 
 
 class Lock:
@@ -26,7 +31,7 @@ class Lock:
         try:
             fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
-            holder = os.pread(self._fd, 200, 0).decode("utf-8", "replace").strip()
+            holder = _holder(self._fd)
             os.close(self._fd)
             raise Conflict(f"{what} is served already{f' by {holder}' if holder else ''}", hint=hint) from None
         with contextlib.suppress(OSError):  # not ours to write where another user made the file: the lock counts
@@ -36,6 +41,17 @@ class Lock:
     def release(self) -> None:
         """Let the next broker have it. The file stays: who removed it would split the lock in two."""
         os.close(self._fd)
+
+
+def _holder(fd: int) -> str:
+    """What the holder says of itself. It writes just after it has locked: what stands there before is of another."""
+    for _ in range(_LOOKS):
+        said = os.pread(fd, 200, 0).decode("utf-8", "replace").strip()
+        named = _PROCESS.search(said)
+        if named is not None and Path(f"/proc/{named[1]}").exists():
+            return said
+        time.sleep(_LOOK_SECONDS)
+    return said
 
 
 def _open(path: Path) -> int:

@@ -36,6 +36,9 @@ log = logging.getLogger(__name__)
 PROBE_AGAIN_SECONDS = 0.1
 PROBE_SLOWEST_SECONDS = 0.5
 
+#: How soon what could not be recorded is told again.
+TELL_AGAIN_SECONDS = 1.0
+
 NEVER_STARTED = Outcome(end=EndReason.RELEASED, detail="it had not started yet", noticed=True)
 
 
@@ -116,10 +119,13 @@ class Reconciler:
             await self._loop.handle(command)
         except GpuError as error:  # a full disk, say: the same is seen again at the next look
             log.warning("cannot record what was seen: %s", error)
-            return False
-        except Exception:  # noqa: BLE001 - a fault of ours, which the loop has told
-            return False
-        return True
+        except Exception:  # noqa: BLE001, S110 - a fault of ours, which the loop has told
+            pass
+        else:
+            return True
+        # Meanwhile the same is not told again: two that fail in turn would else wake each other without end.
+        await asyncio.sleep(TELL_AGAIN_SECONDS)
+        return False
 
     def _close(self, it: Workload, outcome: Outcome, *, started: bool = True) -> None:
         if it.id not in self._closing:

@@ -12,6 +12,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -52,6 +53,7 @@ class Zygote:
     """Forks brokers; see `broker_child`."""
 
     def __init__(self) -> None:
+        self._turn = threading.Lock()
         self._process = subprocess.Popen(
             [sys.executable, "-m", "tests.faults.broker_child"],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=Path(__file__).parents[2], env=_bare(),
@@ -60,9 +62,10 @@ class Zygote:
     def fork(self, order: dict[str, Any]) -> int:
         assert self._process.stdin is not None
         assert self._process.stdout is not None
-        self._process.stdin.write(json.dumps(order).encode() + b"\n")
-        self._process.stdin.flush()
-        return int(self._process.stdout.readline())
+        with self._turn:
+            self._process.stdin.write(json.dumps(order).encode() + b"\n")
+            self._process.stdin.flush()
+            return int(self._process.stdout.readline())
 
     def close(self) -> None:
         self._process.communicate()

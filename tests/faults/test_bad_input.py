@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import subprocess
@@ -96,6 +97,7 @@ def test_a_folder_that_goes_between_submission_and_start_ends_the_job_with_its_n
     it = gpu.wait(waits.id, "ended", 20)
     assert it.end is EndReason.LAUNCH_FAILED
     assert "No such file or directory" in it.detail
+    served.wait("ended", 1)
     assert served.world()["leases"] == {}
 
 
@@ -152,7 +154,8 @@ def test_a_job_by_the_command_line_runs_where_it_was_submitted(served: House) ->
     assert log == f"{folder}\n"
 
 
-@pytest.mark.filterwarnings("ignore:unclosed <socket")  # httpcore forgets one whose connect is refused
+@pytest.mark.filterwarnings("ignore::ResourceWarning")  # httpcore forgets a socket whose connect is refused
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 def test_a_client_is_told_of_a_broker_that_was_killed(served: House, gpu: Client) -> None:
     """Between two words the broker dies: said, with how to start one, and the next broker answers the same client."""
     assert gpu.status().devices
@@ -161,3 +164,4 @@ def test_a_client_is_told_of_a_broker_that_was_killed(served: House, gpu: Client
         gpu.status()
     served.start()
     assert until(lambda: gpu.status().devices, "it answers again")
+    gc.collect()

@@ -33,7 +33,7 @@ def small_disk(make_house: Callable[..., House]) -> Iterator[House]:
     """A house whose state lies on a disk of its own, of 4 MiB."""
     if os.geteuid() != 0:
         pytest.skip("only root may mount a small disk")
-    house = make_house(devices=2)
+    house = make_house(devices=6)
     house.state.mkdir()
     if not _mount(house.state, "size=4m"):
         pytest.skip("a small disk cannot be mounted here")
@@ -84,13 +84,13 @@ def test_a_full_disk_refuses_what_is_new_and_loses_nothing_old(small_disk: House
 def test_a_full_disk_burns_no_processor(small_disk: House) -> None:
     """What cannot be recorded is tried again at a human pace, not as fast as the machine can: ROCm/spur#520."""
     small_disk.start()
-    running = small_disk.submit(job(small_disk, UNTIL_GO), job(small_disk, UNTIL_GO))
+    running = small_disk.submit(*(job(small_disk, UNTIL_GO) for _ in range(6)))
     small_disk.wait("started", *running)
     with full(small_disk.state):
         (small_disk.work / "go").touch()
-        until(lambda: len(small_disk.lines()) == 2, "both jobs come to their end")
+        until(lambda: len(small_disk.lines()) == 6, "all come to their end")
         assert cpu_seconds(small_disk.pid, over=2.0) < 0.5
-    assert [it.end for it in small_disk.wait("ended", *running)] == [EndReason.SUCCEEDED] * 2
+    assert [it.end for it in small_disk.wait("ended", *running)] == [EndReason.SUCCEEDED] * 6
 
 
 def test_a_broker_killed_on_a_full_disk_is_followed_by_one_that_knows_it_all(small_disk: House) -> None:
