@@ -8,6 +8,7 @@ keep up loses samples, never the broker's time, and gets a whole status when it 
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
@@ -174,11 +175,12 @@ def change_for(loop: Loop, caller: Caller, workloads: Iterable[int], devices: It
     uuids = {uuid for it in changed for uuid in _devices_of(it)}.union(devices)
     # What ended was seen while it held devices; who saw it must learn that it does no more.
     shown = {it.id: it for it in changed if it.state is State.ENDED or views.may_see(world, it, caller)}
-    places = {it.id: it for it in _first_queued(world, caller)}
+    places = _first_places(world, caller)
+    # To know a place is to walk the line, so it is known of the first ones only.
+    shown |= {id_: world.workloads[id_] for id_ in places}
     changes = (
-        # To know a place is to walk the line, so it is known of the first ones only; and a stream needs no specs.
-        msgspec.structs.replace(view(world, it, caller, now, alone=_is_close(it, caller, places)), spec=None)
-        for it in (shown | places).values()
+        view(world, it, caller, now, ahead=places.get(it.id), explained=_is_close(it, caller, places))
+        for it in shown.values()
     )
     return Change(
         revision=world.revision,
@@ -191,18 +193,21 @@ def _devices_of(it: Workload) -> tuple[str, ...]:
     return (*(it.lease.devices if it.lease is not None else ()), *it.previous_devices)
 
 
-def _is_close(it: Workload, caller: Caller, places: dict[int, Workload]) -> bool:
+def _is_close(it: Workload, caller: Caller, places: dict[int, int]) -> bool:
     return it.owner == caller.name and (it.state is not State.QUEUED or it.id in places)
 
 
-def _first_queued(world: World, caller: Caller) -> list[Workload]:
-    found = []
+def _first_places(world: World, caller: Caller) -> dict[int, int]:
+    """The caller's first waiting workloads, and how many stand before each in its queue."""
+    places: dict[int, int] = {}
+    before: Counter[str] = Counter()
     for it in world.queued():
         if it.owner == caller.name:
-            found.append(it)
-            if len(found) == MOST_PLACES:
+            places[it.id] = before[it.queue]
+            if len(places) == MOST_PLACES:
                 break
-    return found
+        before[it.queue] += 1
+    return places
 
 
 class Stream(Base):

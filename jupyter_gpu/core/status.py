@@ -5,12 +5,15 @@ Only the kind of a wait is state. Place, who is ahead and the sentence are made 
 
 from __future__ import annotations
 
+from typing import Any
+
 from ..model import (
     EACH,
     Caller,
     Device,
     DeviceView,
     Kind,
+    Lease,
     Notice,
     QuotaView,
     State,
@@ -28,6 +31,9 @@ from .victims import is_in_overtime
 
 #: Others named in one sentence; the rest is counted.
 MOST_NAMED = 3
+#: Of a caller's own waiting work so many have their place and sentence in the document, and so many stand in it.
+MOST_EXPLAINED = 20
+MOST_SHOWN = 200
 
 
 def may_see_names(world: World, it: Workload, caller: Caller) -> bool:
@@ -35,11 +41,24 @@ def may_see_names(world: World, it: Workload, caller: Caller) -> bool:
     return it.owner == caller.name or caller.is_operator or world.policy.names_are_public
 
 
-def view(world: World, it: Workload, caller: Caller, now: float, *, alone: bool = False) -> WorkloadView:
-    """One workload as a caller may see it. `alone` adds what only a look at this one needs: place, spec."""
+def view(
+    world: World,
+    it: Workload,
+    caller: Caller,
+    now: float,
+    *,
+    alone: bool = False,
+    ahead: int | None = None,
+    explained: bool = False,
+) -> WorkloadView:
+    """One workload as a caller may see it. `alone` adds what only a look at this one needs: place, sentence, spec.
+
+    `ahead` is its place where the caller of this function has walked the line already; `explained` adds the sentence.
+    """
     is_mine = it.owner == caller.name
+    if alone and it.state is State.QUEUED:
+        ahead = ahead_of(world, it)
     names = may_see_names(world, it, caller)
-    lease = it.lease
     return WorkloadView(
         id=it.id,
         kind=it.kind,
@@ -52,16 +71,13 @@ def view(world: World, it: Workload, caller: Caller, now: float, *, alone: bool 
         submitted_at=it.submitted_at,
         priority=it.priority,
         waiting=it.waiting,
-        reason=sentence(world, it, caller, now) if alone else "",
-        ahead=ahead_of(world, it) if alone and it.state is State.QUEUED else None,
+        reason=sentence(world, it, caller, now, ahead) if alone or explained else "",
+        ahead=ahead,
         paused=it.paused,
         lifted=it.lifted,
         not_before=it.not_before,
         back_off_until=it.back_off_until,
-        devices=lease.devices if lease is not None else (),
-        granted_at=lease.granted_at if lease is not None else None,
-        ends_at=lease.ends_at if lease is not None else None,
-        attach_by=lease.attach_by if lease is not None else None,
+        **_of_lease(it.lease),
         overtime=is_in_overtime(it, now),
         holder=it.holder if is_mine or caller.is_operator else None,
         attempt=it.attempt,
@@ -76,6 +92,12 @@ def view(world: World, it: Workload, caller: Caller, now: float, *, alone: bool 
         is_mine=is_mine,
         spec=it.spec if alone and (is_mine or caller.is_operator) else None,
     )
+
+
+def _of_lease(lease: Lease | None) -> dict[str, Any]:
+    if lease is None:
+        return {}
+    return {name: getattr(lease, name) for name in ("devices", "granted_at", "ends_at", "attach_by")}
 
 
 def notice_of(it: Workload) -> Notice | None:
@@ -129,12 +151,15 @@ def status(
 ) -> Status:
     """The whole document: devices, the caller's own work, others' work on the devices, quota, lines."""
     waiting: dict[str, int] = {queue.name: 0 for queue in world.policy.queues}
-    shown = []
+    shown = [view(world, it, caller, now, explained=it.owner == caller.name) for it in world.holders()]
+    mine = 0
     for it in world.queued():
-        waiting[it.queue] = waiting.get(it.queue, 0) + 1
+        ahead = waiting.get(it.queue, 0)
+        waiting[it.queue] = ahead + 1
         if it.owner == caller.name:
-            shown.append(it)
-    shown = [*world.holders(), *shown]
+            mine += 1
+            if mine <= MOST_SHOWN:
+                shown.append(view(world, it, caller, now, ahead=ahead, explained=mine <= MOST_EXPLAINED))
     return Status(
         revision=world.revision,
         store_id=store_id,
@@ -142,7 +167,8 @@ def status(
         caller=caller.name,
         simulated=simulated,
         devices=device_views(world, caller, now),
-        workloads=tuple(view(world, it, caller, now, alone=it.owner == caller.name) for it in shown),
+        workloads=tuple(shown),
+        more_of_mine=max(0, mine - MOST_SHOWN),
         quotas=quota_views(world, caller, now),
         waiting=waiting,
         warnings=warnings,
@@ -189,10 +215,10 @@ def _named(title: str, *parts: str | None) -> str:
     return f"{title} ({', '.join(more)})" if more else title
 
 
-def sentence(world: World, it: Workload, caller: Caller, now: float) -> str:
+def sentence(world: World, it: Workload, caller: Caller, now: float, ahead: int | None) -> str:
     """What, why and what now, for people."""
     if it.state is State.QUEUED:
-        return _why_waiting(world, it, caller, now)
+        return _why_waiting(world, it, caller, now, ahead or 0)
     if it.state is State.ENDED:
         return f"Ended: {it.end}." + (f" {it.detail}." if it.detail else "")
     if it.state is State.YIELDING:
@@ -213,9 +239,8 @@ def _devices_text(world: World, it: Workload) -> str:
     return ", ".join(f"GPU {world.devices[uuid].index}" for uuid in uuids) or "no GPU"
 
 
-def _why_waiting(world: World, it: Workload, caller: Caller, now: float) -> str:
-    place = ahead_of(world, it)
-    where = f"You are first in queue {it.queue}." if place == 0 else f"{place} ahead in queue {it.queue}."
+def _why_waiting(world: World, it: Workload, caller: Caller, now: float, ahead: int) -> str:
+    where = f"You are first in queue {it.queue}." if ahead == 0 else f"{ahead} ahead in queue {it.queue}."
     match it.waiting:
         case WaitingReason.PAUSED:
             detail = f" {it.detail}." if it.detail else ""

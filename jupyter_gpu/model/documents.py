@@ -182,6 +182,8 @@ class Status(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     #: The caller's own workloads that have not ended, and others' that hold devices.
     workloads: tuple[WorkloadView, ...]
     quotas: tuple[QuotaView, ...]
+    #: The caller's waiting work that the document leaves out, being too much of it; the queue's page has it all.
+    more_of_mine: int = 0
     #: Queue -> how many wait in it.
     waiting: dict[str, int]
     #: What an operator should know: no driver, no device, a full disk.
@@ -247,7 +249,7 @@ class BrokerView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Change(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One line of the stream. Samples carry no revision; `status` comes first, and again when the reader fell behind."""
+    """One line of the stream. Samples carry no revision; `status` comes first, and after the reader fell behind."""
 
     revision: int | None = None
     #: Workloads that changed, as the caller may see them.

@@ -150,7 +150,7 @@ class Holder(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Lease(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The holding. `ends_at` is what was bought, `attach_by` is no-show; liveness (`renew_by`) is no part of the log."""
+    """The holding. `ends_at` is what was bought, `attach_by` is no-show; `renew_by` (liveness) is not of the log."""
 
     devices: tuple[str, ...]
     pool: str

@@ -1,0 +1,82 @@
+"""The one document: what a caller may see, each wait with its place and its sentence, at bounded cost."""
+
+from jupyter_gpu.core.status import MOST_EXPLAINED, MOST_SHOWN, status, view
+from jupyter_gpu.model import Caller, Kind, Policy, Scope, State, Status
+from tests.world import Play, a_job, a_reservation
+
+ADA = Caller(name="ada", account="ada", scopes=frozenset({Scope.READ}))
+GRACE = Caller(name="grace", account="grace", scopes=frozenset({Scope.READ}))
+ROOT = Caller(name="root", account="root", scopes=frozenset(Scope))
+
+
+def seen_by(play: Play, caller: Caller) -> Status:
+    """The document for one caller."""
+    return status(play.world, caller, play.now, store_id="s", simulated=True)
+
+
+def test_the_caller_sees_their_own_work_and_who_holds_the_devices() -> None:
+    """Own work in every state, others' work only where it holds a device; what of others waits is a number."""
+    play = Play(devices=1)
+    held, _, mine = (play.submit(a_job(owner=owner)) for owner in ("grace", "grace", "ada"))
+
+    document = seen_by(play, ADA)
+
+    assert [(it.id, it.is_mine) for it in document.workloads] == [(held, False), (mine, True)]
+    assert document.waiting["training"] == 2
+    assert document.devices[0].workloads == (held,)
+    assert document.devices[0].holders == ("grace",)
+
+
+def test_a_wait_has_its_place_and_a_sentence_that_helps() -> None:
+    """What, why and what now: who holds the devices, how many are ahead, and how to leave the line."""
+    play = Play(devices=1)
+    play.submit(a_reservation(owner="grace", seconds=3600))
+    waiting = [play.submit(a_reservation(owner="ada")) for _ in range(2)]
+
+    first, second = (it for it in seen_by(play, ADA).workloads if it.is_mine)
+
+    assert (first.ahead, second.ahead) == (0, 1)
+    assert "GPU 0 is reserved by grace until" in first.reason
+    assert "You are first in queue interactive" in first.reason
+    assert "1 ahead in queue interactive" in second.reason
+    assert f"jupyter gpu cancel {waiting[0]}" in first.reason
+
+
+def test_names_are_hidden_where_the_policy_says_so() -> None:
+    """Without public names others' work is a kind on a device; operators and the owner see whose it is."""
+    play = Play(devices=1, policy=Policy(names_are_public=False))
+    held = play.submit(a_job(owner="grace", name="secret-project"))
+
+    (for_ada,), (for_grace,), (for_root,) = (seen_by(play, who).workloads for who in (ADA, GRACE, ROOT))
+
+    assert (for_ada.id, for_ada.owner, for_ada.name, for_ada.kind) == (held, None, None, Kind.JOB)
+    assert seen_by(play, ADA).devices[0].holders == ()
+    assert (for_grace.owner, for_grace.name) == ("grace", "secret-project")
+    assert (for_root.owner, for_root.name) == ("grace", "secret-project")
+
+
+def test_what_runs_and_with_which_variables_is_for_the_owner_who_looks_at_it() -> None:
+    """The document carries no command and no environment; a look at one workload does, for owner and operator."""
+    play = Play(devices=1)
+    job = play.world.workloads[play.submit(a_job(owner="grace"))]
+
+    assert seen_by(play, GRACE).workloads[0].spec is None
+    assert view(play.world, job, ADA, play.now, alone=True).spec is None
+    assert view(play.world, job, GRACE, play.now, alone=True).spec == job.spec
+    assert view(play.world, job, ROOT, play.now, alone=True).spec == job.spec
+
+
+def test_a_long_line_of_ones_own_is_shortened_and_said_to_be() -> None:
+    """The first have place and sentence, more have their place, and the rest is counted."""
+    play = Play(devices=1)
+    play.submit(a_job(owner="grace"))
+    for _ in range(MOST_SHOWN + 5):
+        play.submit(a_job(owner="ada"))
+
+    document = seen_by(play, ADA)
+    mine = [it for it in document.workloads if it.is_mine]
+
+    assert (len(mine), document.more_of_mine) == (MOST_SHOWN, 5)
+    assert [it.ahead for it in mine] == list(range(MOST_SHOWN))
+    assert [bool(it.reason) for it in mine] == [True] * MOST_EXPLAINED + [False] * (MOST_SHOWN - MOST_EXPLAINED)
+    assert all(it.state is State.QUEUED for it in mine)
