@@ -56,8 +56,7 @@ def view(
     `ahead` is its place where the caller of this function has walked the line already; `explained` adds the sentence.
     """
     is_mine = it.owner == caller.name
-    if alone and it.state is State.QUEUED:
-        ahead = ahead_of(world, it)
+    ahead = ahead_of(world, it) if alone and it.state is State.QUEUED else ahead
     names = may_see_names(world, it, caller)
     return WorkloadView(
         id=it.id,
