@@ -89,13 +89,17 @@ class _Step:
         for _, band in groupby(line, key=itemgetter(0)):
             borrowers = []
             for key in band:
-                if self.world.lanes.get(key[3]) in self.settled:
-                    continue
-                if self.ledger.is_within_share(self.world.workloads[key[3]]):
+                if self._is_within_share(key[3]):
                     self._consider_all([key])
                 else:
                     borrowers.append(key)
             self._consider_all(borrowers)
+
+    def _is_within_share(self, id_: int) -> bool:
+        lane = self.world.lanes.get(id_)
+        if lane is None:
+            return self.ledger.is_within_share(self.world.workloads[id_])
+        return lane.devices <= self.ledger.left_of_shares.get(lane.team, 0)
 
     def _consider_all(self, line: Iterable[LineKey]) -> None:
         lanes, settled = self.world.lanes, self.settled

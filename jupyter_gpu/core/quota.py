@@ -182,9 +182,13 @@ class Ledger:
         self._allowances: dict[tuple[object, ...], Allowance] = {}
         self._has_budgets = any(rule.gpu_hours is not None for _, rule in self._rules)
         self._lends = {queue.name: queue.may_borrow for queue in world.policy.queues}
-        self.shares: dict[str | None, int] = {
-            rule.team: rule.share_devices for _, rule in self._rules if rule.share_devices is not None
+        self.shares: dict[str, int] = {
+            rule.team: rule.share_devices
+            for _, rule in self._rules
+            if rule.share_devices is not None and rule.team is not None
         }
+        #: What a team may still get of its own share.
+        self.left_of_shares = dict(self.shares)
         if self._rules:
             for key, count in world.held.items():
                 self._count(key, count)
@@ -194,6 +198,8 @@ class Ledger:
 
     def _count(self, key: UsageKey, count: int) -> None:
         self._team_held[key[1]] += count
+        if key[1] in self.left_of_shares:
+            self.left_of_shares[key[1]] -= count
         if not self._lends.get(key[2], True):
             self._firm[key[1]] += count
         held = self._held
@@ -218,7 +224,7 @@ class Ledger:
                 for _, _, binding in self._bounds_of(key).hours:
                     self._spent[binding] = self._spent.get(binding, 0) + _price_ms(it)
                     touched.add(binding)
-        if self.shares:  # what is left of nobody's share depends on all
+        if self.shares and not self._lends.get(it.queue, True):  # what is left of nobody's share depends on all of it
             self._allowances.clear()
             return None
         known = self._allowances.items()
@@ -329,7 +335,7 @@ class Ledger:
 
     def is_within_share(self, it: Workload) -> bool:
         """Whether the team would stay within its guaranteed share with this ask granted."""
-        return self._team_held[it.team] + it.ask.devices <= self.shares.get(it.team, 0)
+        return it.ask.devices <= self.left_of_shares.get(it.team, 0)
 
     def is_borrowing(self, it: Workload) -> bool:
         """Whether the team of a live workload holds more than its share; without any shares nobody borrows."""

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 from weakref import WeakValueDictionary
 
-from .nouns import Device, Kind, Reading, State, WaitingReason, Workload
+from .nouns import Device, Kind, Reading, State, Workload
 from .policy import BUCKET_SECONDS, USAGE_SECONDS, Policy
 
 #: Ended workloads that stay in memory; older ones are read from the store's history.
@@ -38,11 +38,12 @@ class Lane:
     identity, which is quick. `asker` is what quotas look at, `what` is what devices look at.
     """
 
-    __slots__ = ("__weakref__", "asker", "devices", "waiting", "what")
+    __slots__ = ("__weakref__", "asker", "devices", "team", "waiting", "what")
 
-    def __init__(self, asker: Part, what: Part, devices: int, waiting: WaitingReason | None) -> None:
+    def __init__(self, asker: Part, what: Part, it: Workload) -> None:
         """Only `lane_of` makes lanes."""
-        self.asker, self.what, self.devices, self.waiting = asker, what, devices, waiting
+        self.asker, self.what = asker, what
+        self.team, self.devices, self.waiting = it.team, it.ask.devices, it.waiting
 
 
 class Part:
@@ -63,7 +64,7 @@ def lane_of(it: Workload) -> Lane:
     what = _part(it.ask, it.queue, it.kind, it.priority, it.lifted, it.preempted_at, grace_seconds)
     lane = _LANES.get((asker, what, it.waiting))
     if lane is None:
-        lane = _LANES[asker, what, it.waiting] = Lane(asker, what, it.ask.devices, it.waiting)
+        lane = _LANES[asker, what, it.waiting] = Lane(asker, what, it)
     return lane
 
 
