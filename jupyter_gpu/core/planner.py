@@ -66,7 +66,7 @@ class _Step:
         self.lacking: dict[AskKind, tuple[int, WaitingReason]] = {}
         self.sorts = _sorts_of_devices(world)
         self.changed: dict[int, WaitingReason] = {}
-        self.heads: set[tuple[str | None, str | None]] = set()
+        self.heads: set[tuple[str | None, str | None, bool]] = set()
         self._victims: Victims | None = None
         self._ends: list[tuple[float, Workload]] | None = None
 
@@ -283,7 +283,7 @@ class _Step:
 
     def _hold_back(self, it: Workload) -> WaitingReason:
         """Give the first blocked workload of each kind of device a start, which later ones must not delay."""
-        kind = (it.ask.pool, it.ask.device_class)
+        kind = (it.ask.pool, it.ask.device_class, it.ask.memory_bytes is None)
         if kind not in self.heads:
             self.heads.add(kind)
             if any(suits(device, it.ask) for device in (*self.free, *self.shareable)):

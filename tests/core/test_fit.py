@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from jupyter_gpu.errors import LimitExceeded
-from jupyter_gpu.model import EndReason, Outcome, Reading, SeeCondition, State, WaitingReason
+from jupyter_gpu.model import EndReason, Outcome, Policy, Reading, SeeCondition, State, WaitingReason
 from jupyter_gpu.model.nouns import Condition
 from tests.world import BEGIN, DAY, GIB, HOUR, SAVED, Play, a_device
 
@@ -196,6 +196,17 @@ def test_a_whole_is_not_starved_by_parts():
     long = play.job("cleo", memory_bytes=10 * GIB, seconds=DAY)
 
     assert play.waiting(long) is WaitingReason.DEVICES
+    assert play.state(whole) is State.QUEUED
+
+
+def test_a_part_that_waits_first_does_not_leave_the_whole_behind_it_without_a_start():
+    """Parts and wholes each have a first in line."""
+    play = Play([a_device(0, shareable=True), a_device(1)], Policy(order_multiple=0))
+    play.running("ada", seconds=HOUR, memory_bytes=70 * GIB)
+    play.job("bob", memory_bytes=20 * GIB, seconds=HOUR)
+    whole = play.job("bob", devices=2, seconds=HOUR)
+
+    assert play.waiting(play.job("cleo", seconds=DAY)) is WaitingReason.DEVICES
     assert play.state(whole) is State.QUEUED
 
 
