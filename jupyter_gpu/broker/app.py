@@ -10,28 +10,27 @@ import asyncio
 import contextlib
 import logging
 import os
-import pwd
 import signal
 import socket
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from jupyter_core.application import JupyterApp
-from tornado.httpserver import HTTPServer
-from tornado.netutil import bind_sockets, bind_unix_socket
-from traitlets import Bool, Dict, Int, Unicode
+from traitlets import Bool, Dict, Int, List, Unicode
 
 from .. import __version__, paths
-from ..errors import Conflict, GpuError, InvalidAsk
+from ..errors import GpuError, InvalidAsk
 from ..model import API_VERSION, BrokerView, LoadPolicy, Policy
 from ..units import parse_bytes
 from .api import make_application
-from .auth import Gate
+from .api_scripts import forget_scripts
+from .auth import Gate, account_name
 from .config import read_policy
 from .engines.local import LocalEngine
+from .listen import Doors
 from .locks import Lock
 from .loop import Loop
 from .reconcile import Reconciler
@@ -46,6 +45,7 @@ log = logging.getLogger(__name__)
 
 HOLDERS_SECONDS = 0.25
 IDLE_LOOK_SECONDS = 1.0
+SWEEP_SECONDS = 3600.0
 
 
 class GpuBroker(JupyterApp):
@@ -79,6 +79,9 @@ class GpuBroker(JupyterApp):
     state_dir = Unicode("", help="The folder of the store and the attempts; empty is the usual place.").tag(config=True)
     lock_file = Unicode("", help="The machine-wide lock; empty is the usual place.").tag(config=True)
     listen = Unicode("", help="Also serve TCP at host:port, with tokens only, e.g. 127.0.0.1:8790.").tag(config=True)
+    hosts = List(
+        Unicode(), help="Names by which TCP callers may call this broker, besides 127.0.0.1: those of a proxy."
+    ).tag(config=True)
     tokens = Dict(
         help="""Static tokens of services: the sha256 of each, and what it may do.
 
@@ -219,11 +222,12 @@ class _Broker:
         self._app = app
         self._stopping = asyncio.Event()
         self._looked_at = 0.0
+        self._swept_at = 0.0
 
     async def serve(self) -> None:
         app = self._app
         policy = app.read_policy()
-        gate = Gate(system=app.system, tokens=app.tokens)
+        gate = Gate(system=app.system, tokens=app.tokens, hosts=app.hosts)
         with said_plainly(app.state_folder):
             self._make_folders()
             locks = app.take_locks()
@@ -252,16 +256,22 @@ class _Broker:
             stack.push_async_callback(watch.close)
             stack.push_async_callback(reconciler.close)
             self._wire(loop, watch, reconciler)
-            stack.callback(self._listen(loop, gate))
+            doors = self._doors(loop, gate)
+            doors.open()
+            stack.callback(doors.close)
             app.say_ready()
             log.info("serving %s devices at %s", len(loop.world.devices), app.socket_path)
-            await self._until_stopped(loop)
+            await self._until_stopped(loop, doors)
 
     def _make_folders(self) -> None:
         app = self._app
         app.state_folder.mkdir(parents=True, exist_ok=True)
         # On a shared machine jobs of others pass through, to their own attempt's files.
         app.state_folder.chmod(0o711 if app.system else 0o700)
+        self._make_run_folder()
+
+    def _make_run_folder(self) -> None:
+        app = self._app
         if app.system:
             app.run_folder.mkdir(parents=True, exist_ok=True)
             app.run_folder.chmod(0o755)  # everybody finds the door, whatever umask and JupyterApp say
@@ -274,7 +284,7 @@ class _Broker:
             version=__version__,
             api_version=API_VERSION,
             pid=os.getpid(),
-            user=pwd.getpwuid(os.geteuid()).pw_name,
+            user=account_name(os.geteuid()),
             node=socket.gethostname(),
             store_id="",
             state_dir=str(app.state_folder),
@@ -295,6 +305,7 @@ class _Broker:
             await reconciler.step()
 
         loop.act = act
+        loop.more_warnings = lambda: () if watch.fault is None else (watch.fault,)
         loop.on_stop = self._stopping.set
         running = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
@@ -311,30 +322,32 @@ class _Broker:
         else:
             log.info("the policy was reloaded")
 
-    def _listen(self, loop: Loop, gate: Gate) -> Callable[[], None]:
-        """Open the doors; the answer closes them."""
+    def _doors(self, loop: Loop, gate: Gate) -> Doors:
         app = self._app
-        server = HTTPServer(make_application(loop, gate), max_body_size=32 << 20)
+        return Doors(
+            make_application(loop, gate),
+            socket_path=app.socket_path,
+            for_everybody=app.system,
+            tcp=app.listen,
+            make_folder=self._make_run_folder,
+        )
+
+    async def _keep_house(self, loop: Loop, doors: Doors) -> None:
+        """Now and then: that we can be found, and that no copies of scripts stay which no job needs."""
         try:
-            server.add_socket(bind_unix_socket(str(app.socket_path), mode=0o666 if app.system else 0o600))
-            if app.listen:
-                host, _, port = app.listen.rpartition(":")
-                server.add_sockets(bind_sockets(int(port), host or "127.0.0.1"))
-        except (OSError, ValueError) as error:
-            raise Conflict(
-                f"the broker cannot listen at {app.listen or app.socket_path}: {error}",
-                hint="Name another place in GpuBroker.listen or GpuBroker.runtime_dir.",
-            ) from None
+            if doors.look():
+                log.warning("the socket %s was gone; it is there again", self._app.socket_path)
+        except GpuError as error:
+            log.warning("nobody can find this broker: %s", error.message)
+        if time.monotonic() >= self._swept_at + SWEEP_SECONDS:
+            self._swept_at = time.monotonic()
+            waiting = [it.spec for it in loop.world.workloads.values() if it.spec is not None and it.end is None]
+            needed = {spec.script_copy for spec in waiting if spec.script_copy is not None}
+            await asyncio.to_thread(forget_scripts, self._app.state_folder, needed, older_than_seconds=SWEEP_SECONDS)
 
-        def stop() -> None:
-            server.stop()
-            with contextlib.suppress(OSError):
-                app.socket_path.unlink()
-
-        return stop
-
-    async def _until_stopped(self, loop: Loop) -> None:
+    async def _until_stopped(self, loop: Loop, doors: Doors) -> None:
         while not self._stopping.is_set():
+            await self._keep_house(loop, doors)
             stops_at = loop.stops_at()
             if stops_at is not None and loop.now() >= stops_at:
                 log.info("idle for %s s: stopping", self._app.idle_seconds)

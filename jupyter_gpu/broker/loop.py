@@ -101,6 +101,7 @@ class Loop:
         #: Set by the app: what to do after each commit, sighting and tick; and how to stop.
         self.act: Callable[[], Awaitable[None]] | None = None
         self.on_stop: Callable[[], None] = lambda: None
+        self.more_warnings: Callable[[], tuple[str, ...]] = tuple
 
     # -- beginning and end
 
@@ -140,8 +141,9 @@ class Loop:
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """What an operator should know of the store."""
-        return (*self._store.warnings, *(() if self._store_trouble is None else (self._store_trouble,)))
+        """What an operator should know: of the store, and what else the app has to tell."""
+        trouble = () if self._store_trouble is None else (self._store_trouble,)
+        return (*self._store.warnings, *trouble, *self.more_warnings())
 
     def stop(self) -> None:
         """Ask the app to stop."""
