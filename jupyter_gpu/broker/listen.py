@@ -31,12 +31,15 @@ class Doors:
         tcp: str = "",
         make_folder: Callable[[], object],
     ) -> None:
-        self._server = HTTPServer(application, max_body_size=MOST_BODY_BYTES)
+        self._application = application
+        #: A new one for each opening: a tornado server that was stopped once never stops again.
+        self._server = HTTPServer(application)
         self._path, self._tcp, self._make_folder = socket_path, tcp, make_folder
         self._mode = 0o666 if for_everybody else 0o600
 
     def open(self) -> None:
         """Begin to listen. Raises Conflict where that cannot be."""
+        self._server = HTTPServer(self._application, max_body_size=MOST_BODY_BYTES)
         try:
             self._make_folder()
             self._server.add_socket(bind_unix_socket(str(self._path), mode=self._mode))
