@@ -27,7 +27,7 @@ else:
 """
 APPEND = ("sh", "-c", "echo $JUPYTER_GPU_JOB.$JUPYTER_GPU_ATTEMPT >> out")
 
-COMMITS_OF_THE_STORY = 12
+COMMITS_OF_THE_STORY = 10
 PLACES = (
     [(place, n) for n in range(1, COMMITS_OF_THE_STORY + 1) for place in ("before-commit", "after-commit")]
     + [(place, n) for n in (1, 2) for place in ("after-start", "after-mark", "after-exit")]
@@ -67,6 +67,8 @@ def test_the_story_survives_a_kill(house: House, place: str, n: int) -> None:
     """Wherever the broker is killed in preempt and resume, the next one finishes the story as if nothing had been."""
     house.start(f"{place}:{n}")
     check_the_story(house, *play_the_story(house))
+    # Commits that happen to come together are one: of the last ones there may be none.
+    assert house.starts > 1 or n > COMMITS_OF_THE_STORY - 2, "nobody was killed"
 
 
 @pytest.mark.parametrize("n", [1, 2, 3])
@@ -95,12 +97,13 @@ def play_the_crowd(house: House) -> list[int]:
 
 
 @pytest.mark.parametrize("place", ["before-commit", "after-commit", "after-start", "after-mark", "after-exit"])
-@pytest.mark.parametrize("n", [2, 5, 11, 24, 47])
+@pytest.mark.parametrize("n", [2, 5, 11, 29])
 def test_a_crowd_survives_a_kill(make_house: Callable[..., House], place: str, n: int) -> None:
     """Of jobs that last a millisecond none runs twice and none is missing, however short their life."""
     house = make_house(devices=8)
     house.start(f"{place}:{n}")
     ids = play_the_crowd(house)
+    assert house.starts > 1 or n > CROWD // 4, "nobody was killed"
     assert twice(house.lines()) == []
     assert sorted(house.lines()) == sorted(f"{id_}.1" for id_ in ids)
     assert house.world()["leases"] == {}
