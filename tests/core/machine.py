@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from jupyter_gpu.core import decide as decide_module
-from jupyter_gpu.core.lifecycle import DAY_SECONDS, Event, Evicted, Explained, Granted, Started, evolve, fold
+from jupyter_gpu.core.lifecycle import DAY_SECONDS, Event, Evicted, Explained, Granted, Released, Started, evolve, fold
 from jupyter_gpu.errors import GpuError
 from jupyter_gpu.model import (
     Cancel,
@@ -114,7 +114,7 @@ class Checked(Play):
             if "must always hold" in str(refusal):
                 raise Wrong(str(refusal)) from refusal
             return []
-        if isinstance(command, SeeExited) and events:
+        if isinstance(command, SeeExited) and any(isinstance(event, Released) for event in events):
             it = self.world.workloads[command.workload]
             if command.attempt != it.attempt + (it.started_at is None):
                 raise Wrong(f"{it.title}: a word about attempt {command.attempt} counted for another")
