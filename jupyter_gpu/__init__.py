@@ -4,10 +4,10 @@ The public names arrive on first use, so that a training which imports `jupyter_
 nothing else and needs none of our dependencies.
 """
 
-import importlib
-from typing import TYPE_CHECKING, Any
-
+TYPE_CHECKING = False  # `typing` itself would be the greatest part of what beside every job stays in memory
 if TYPE_CHECKING:
+    from typing import Any
+
     from .client import AsyncClient, Client, reserve, status, submit
 
 __version__ = "0.1.0"
@@ -24,8 +24,10 @@ _HOME = {
 }
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> "Any":
     """Import a public name the first time somebody asks for it."""
+    import importlib
+
     if name not in _HOME:
         msg = f"module {__name__!r} has no attribute {name!r}"
         raise AttributeError(msg)

@@ -8,7 +8,11 @@ that writes here.
 A save is: write into a draft, sync each file, the marker, the folder; rename; sync the parent; only then
 remove what is older. So a kill or a power cut at any moment leaves the old newest one or the new one, and
 nothing between. One process writes at a time; a reader may look at any moment.
+
+The engine keeps this module in memory beside every job, so what only a writer needs is imported when one writes.
 """
+
+from __future__ import annotations
 
 import contextlib
 import errno
@@ -17,14 +21,15 @@ import json
 import operator
 import os
 import re
-import shutil
 import stat
 import sys
 import time
-from collections.abc import Iterator
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+    from typing import Any
 
 MARKER = "COMPLETE"
 FENCE = ".fence"
@@ -55,17 +60,28 @@ def warn(text: str) -> None:
 
 def step_of(found: Path | None) -> int:
     """The step of a checkpoint folder; 0 for None, so that a loop may start from it."""
-    if found is None:
-        return 0
-    match = _STEP.fullmatch(found.name)
+    return 0 if found is None else step_in(str(found))
+
+
+def step_in(path: str) -> int:
+    """The same of a path."""
+    match = _STEP.fullmatch(os.path.basename(path))  # noqa: PTH119
     if match is None:
-        raise ValueError(f"{found} is no checkpoint folder (they are called step-000000000042)")
+        raise ValueError(f"{path} is no checkpoint folder (they are called step-000000000042)")
     return int(match[1])
 
 
 def newest_complete(home: Path) -> tuple[Path | None, list[str]]:
     """The highest step whose marker is valid, and what was skipped on the way to it. Changes nothing."""
+    name, skipped = newest_name(home)
+    return home / name if name else None, skipped
+
+
+def newest_name(home: str | Path) -> tuple[str | None, list[str]]:
+    """The same, by its name."""
     names, fence = _names(home), 0
+    if not names:
+        return None, []
     with contextlib.suppress(OSError):  # a reader can do without it
         fence = fence_of(home)
     dead = [name for name in names if _is_dead(name, fence, "step")]
@@ -74,21 +90,21 @@ def newest_complete(home: Path) -> tuple[Path | None, list[str]]:
     # counts. At the same step the plain name sorts behind ".tmp-", so reversed it comes first.
     steps = [name for name in names if _STEP.fullmatch(name)]
     for name in sorted(steps, key=lambda name: (name[-12:], name), reverse=True):
-        wrong = fault(home / name)
+        wrong = fault(os.path.join(home, name))  # noqa: PTH118
         if wrong is None:
-            return home / name, skipped
+            return name, skipped
         skipped.append(f"{name}: {wrong}")
     return None, skipped
 
 
-def fault(path: Path) -> str | None:
+def fault(path: str | Path) -> str | None:
     """Why this is not a complete checkpoint, or None."""
     try:
-        marker = _load(path / MARKER)
-        if marker["step"] != step_of(path):
+        marker = _load(os.path.join(path, MARKER))  # noqa: PTH118
+        if marker["step"] != step_in(os.fspath(path)):
             return f"its {MARKER} marker is of step {marker['step']}"
         for name, size in marker["files"].items():
-            there = (path / name).lstat().st_size
+            there = os.lstat(os.path.join(path, name)).st_size  # noqa: PTH118
             if there != size:
                 return f"{name} has {there} of {size} bytes"
     except FileNotFoundError as error:
@@ -101,24 +117,24 @@ def fault(path: Path) -> str | None:
     return None
 
 
-def fence_of(home: Path) -> int:
+def fence_of(home: str | Path) -> int:
     """The newest attempt that has written here, 0 for none."""
     try:
-        return int(_load(home / FENCE)["attempt"])
+        return int(_load(os.path.join(home, FENCE))["attempt"])  # noqa: PTH118
     except (FileNotFoundError, NotADirectoryError, *_DAMAGED):
         return 0
 
 
-def _load(path: Path) -> Any:
+def _load(path: str) -> Any:
     """Read a small JSON file. What lies there is the user's: a pipe or a link must not make the engine wait."""
     file = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
     with os.fdopen(file, "rb") as content:
         return json.loads(content.read(_LARGEST_MARKER))
 
 
-def _names(home: Path) -> list[str]:
+def _names(home: str | Path) -> list[str]:
     try:
-        return sorted(entry.name for entry in home.iterdir())
+        return sorted(os.listdir(home))  # noqa: PTH208 - names, not paths
     except (FileNotFoundError, NotADirectoryError):
         return []
 
@@ -126,7 +142,8 @@ def _names(home: Path) -> list[str]:
 def _started(pid: int) -> int:
     """The start time of a process, in ticks since boot; with the pid it names the process for good."""
     try:
-        return int(Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[19])
+        with open(f"/proc/{pid}/stat", "rb") as file:  # noqa: PTH123
+            return int(file.read().rpartition(b")")[2].split()[19])
     except (OSError, ValueError, IndexError):
         return 0
 
@@ -144,12 +161,14 @@ def _is_dead(name: str, fence: int, *kinds: str) -> bool:
 # --- writing --------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
 class Writer:
     """One attempt's right to write into one checkpoint folder."""
 
-    home: Path
-    attempt: int
+    def __init__(self, home: Path, attempt: int) -> None:
+        import shutil  # noqa: F401, PLC0415 - now: where a save fails of too many open files it could not be found
+
+        self.home = home
+        self.attempt = attempt
 
     @contextlib.contextmanager
     def checkpoint(self, step: int, keep: int | None) -> Iterator[Path]:
@@ -167,7 +186,8 @@ class Writer:
             self.claim()  # again: writing took its time, and a later attempt may have begun since
             _publish(draft, self._final(step))
         except BaseException as error:
-            shutil.rmtree(draft, ignore_errors=True)
+            with contextlib.suppress(OSError):
+                _discard(draft)
             if isinstance(error, Exception) and not isinstance(error, StaleAttempt):
                 with contextlib.suppress(OSError):
                     error.add_note(self._explain(error, step))
@@ -227,11 +247,10 @@ class Writer:
             raise ValueError(f"{MARKER} is the marker of a complete checkpoint: use another file name")
         sizes: dict[str, int] = {}
         for root, _, names in os.walk(draft, topdown=False):
-            folder = Path(root)
-            for path in (folder / name for name in names):
-                if stat.S_ISREG(path.lstat().st_mode):
-                    sizes[str(path.relative_to(draft))] = _sync(path)
-            _sync_folder(folder)
+            for path in (os.path.join(root, name) for name in names):  # noqa: PTH118
+                if stat.S_ISREG(os.lstat(path).st_mode):
+                    sizes[os.path.relpath(path, draft)] = _sync(path)
+            _sync_folder(root)
         if not sizes:
             raise ValueError("nothing was written into the checkpoint folder before the end of its block")
         marker = {"step": step, "attempt": self.attempt, "at": time.time(), "files": sizes}
@@ -241,7 +260,7 @@ class Writer:
     def _prune(self, saved: int, keep: int | None) -> None:
         """Remove what `keep` does not cover."""
         names = [name for name in _names(self.home) if _STEP.fullmatch(name) and not name.startswith(".")]
-        steps = [step_of(Path(name)) for name in names]
+        steps = [step_in(name) for name in names]
         complete = [step for step in steps if fault(self._final(step)) is None]
         newest = max(complete, default=saved)
         if newest > saved:
@@ -256,6 +275,8 @@ class Writer:
                 _discard(self._final(step))  # half removed, its sizes no longer match: no checkpoint any more
 
     def _explain(self, error: Exception, step: int) -> str:
+        import shutil  # noqa: PLC0415
+
         before = newest_complete(self.home)[0]
         text = f"The checkpoint of step {step} was not saved. "
         text += f"The newest complete one is intact: {before}." if before else "There is none yet."
@@ -286,6 +307,8 @@ def _publish(draft: Path, final: Path) -> None:
 
 def _discard(path: Path) -> None:
     if path.is_dir() and not path.is_symlink():
+        import shutil  # noqa: PLC0415
+
         shutil.rmtree(path, ignore_errors=True)
     else:
         path.unlink(missing_ok=True)
@@ -301,7 +324,7 @@ def _write(path: Path, content: bytes) -> None:
         os.close(file)
 
 
-def _sync(path: Path) -> int:
+def _sync(path: str | Path) -> int:
     file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         os.fsync(file)
@@ -310,7 +333,7 @@ def _sync(path: Path) -> int:
         os.close(file)
 
 
-def _sync_folder(path: Path) -> None:
+def _sync_folder(path: str | Path) -> None:
     try:
         _sync(path)
     except OSError as error:

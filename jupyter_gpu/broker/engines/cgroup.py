@@ -64,8 +64,7 @@ def _is_delegated(folder: str) -> bool:
 
 def _count_memory(folder: str) -> None:
     # EBUSY where others still are inside, ENOENT where the controller is not ours: then nothing is counted.
-    with contextlib.suppress(OSError), open(f"{folder}/cgroup.subtree_control", "w") as file:  # noqa: PTH123
-        file.write("+memory")
+    _write(f"{folder}/cgroup.subtree_control", b"+memory")
 
 
 def make(folders: list[str]) -> list[str]:
@@ -81,8 +80,7 @@ def make(folders: list[str]) -> list[str]:
 def enter(folders: list[str]) -> None:
     """Move this process, and so all that it will ever start, into them."""
     for folder in folders:
-        with contextlib.suppress(OSError), open(f"{folder}/cgroup.procs", "w") as file:  # noqa: PTH123
-            file.write("0")
+        _write(f"{folder}/cgroup.procs", b"0")
 
 
 def host_oom_kills(folders: list[str]) -> int:
@@ -109,8 +107,7 @@ def members(folders: list[str]) -> set[int]:
 def kill(folders: list[str]) -> None:
     """SIGKILL everything inside, at once where the kernel can."""
     for folder in folders:
-        with contextlib.suppress(OSError), open(f"{folder}/cgroup.kill", "w") as file:  # noqa: PTH123
-            file.write("1")
+        _write(f"{folder}/cgroup.kill", b"1")
     for pid in members(folders):
         proc = procs.find(pid)
         if proc:
@@ -121,6 +118,9 @@ def remove(folders: list[str], patience_seconds: float = 0.2) -> None:
     """Remove them once they are empty; the kernel may need a moment after the last process."""
     by = time.monotonic() + patience_seconds
     for folder in folders:
+        with contextlib.suppress(OSError):
+            os.rmdir(folder)  # noqa: PTH106 - so it mostly is
+            continue
         for root, _, _ in os.walk(folder, topdown=False):
             while True:
                 try:
@@ -137,7 +137,15 @@ def remove(folders: list[str], patience_seconds: float = 0.2) -> None:
 
 def _read(path: str) -> str:
     try:
-        with open(path) as file:  # noqa: PTH123
-            return file.read()
+        return procs.slurp(path).decode("utf-8", "surrogateescape")
     except OSError:
         return ""
+
+
+def _write(path: str, words: bytes) -> None:
+    with contextlib.suppress(OSError):
+        file = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
+        try:
+            os.write(file, words)
+        finally:
+            os.close(file)

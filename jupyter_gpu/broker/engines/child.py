@@ -9,18 +9,21 @@ later broker could find it. Standard library only: the launcher imports it.
 
 from __future__ import annotations
 
+import _socket  # the lean half of `socket`, whose enums are many
 import contextlib
 import ctypes
+import functools
 import json
 import os
 import resource
 import signal
-import socket
-from pathlib import Path
-from typing import Any, NoReturn
 
-from ...checkpoints import newest_complete
+from ...checkpoints import newest_name
 from . import cgroup
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, NoReturn
 
 _PR_SET_PDEATHSIG = 1
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -65,7 +68,7 @@ def drop(spec: dict[str, Any]) -> None:
 
 def signals_as_new(spec: dict[str, Any]) -> None:
     """Undo what Python and whoever started the broker have ignored or blocked; no core dump unless asked."""
-    for number in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}:
+    for number in changed_signals():
         with contextlib.suppress(OSError, ValueError):
             signal.signal(number, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
@@ -73,28 +76,35 @@ def signals_as_new(spec: dict[str, Any]) -> None:
     resource.setrlimit(resource.RLIMIT_CORE, (most if spec["core_dumps"] else 0, most))
 
 
+@functools.cache
+def changed_signals() -> tuple[int, ...]:
+    """What is not as in a new process; the launcher asks first, and all that supervisors change it has changed too."""
+    return tuple(n for n in sorted(signal.valid_signals()) if signal.getsignal(n) is not signal.SIG_DFL)
+
+
 def _environment(spec: dict[str, Any]) -> dict[str, Any]:
     """The whole environment of the job, with what only now is known; and what was found on the way."""
     given = dict(spec["environment"])
     given.setdefault("PATH", _DEFAULT_PATH)
     given.setdefault("MASTER_PORT", str(_free_port()))
-    home = Path(spec["checkpoint_dir"])
+    home = spec["checkpoint_dir"]
     # A folder that nobody may write to is no reason not to start: a job need not save anything.
     with contextlib.suppress(OSError):
         _make_folders(home)
-    newest: Path | None = None
+    newest: str | None = None
     skipped: list[str] = []
     with contextlib.suppress(OSError):
-        newest, skipped = newest_complete(home)
-    if newest:
-        given["JUPYTER_GPU_RESUME_FROM"] = str(newest)
-    return {"environment": given, "resume_from": str(newest) if newest else None, "skipped": skipped}
+        newest, skipped = newest_name(home)
+    resume_from = os.path.join(home, newest) if newest else None  # noqa: PTH118
+    if resume_from:
+        given["JUPYTER_GPU_RESUME_FROM"] = resume_from
+    return {"environment": given, "resume_from": resume_from, "skipped": skipped}
 
 
-def _make_folders(home: Path) -> None:
+def _make_folders(home: str) -> None:
     for _ in range(3):  # another job of the same folder may just be removing the parent, because it is empty
         with contextlib.suppress(FileNotFoundError):
-            home.mkdir(parents=True, exist_ok=True)
+            os.makedirs(home, exist_ok=True)  # noqa: PTH103
             return
 
 
@@ -117,10 +127,11 @@ def _exec(argv: list[bytes], environment: dict[bytes, bytes]) -> NoReturn:
 
 def _free_port() -> int:
     """A port that is free now; nobody can promise more."""
-    with socket.socket() as probe:
-        probe.bind(("", 0))
-        port: int = probe.getsockname()[1]
-        return port
+    probe = _socket.socket()
+    probe.bind(("", 0))
+    port: int = probe.getsockname()[1]
+    probe.close()
+    return port
 
 
 def _die_with(parent: int) -> None:

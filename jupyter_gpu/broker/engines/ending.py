@@ -12,9 +12,12 @@ import contextlib
 import os
 import signal
 import time
-from typing import Any
 
 from . import cgroup, files, notice, procs
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
 
 
 class Ending:

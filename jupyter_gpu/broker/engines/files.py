@@ -14,12 +14,16 @@ import errno
 import json
 import os
 import time
-from typing import Any
+
+from . import procs
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
 
 #: No room on the disk, for anybody or for this user.
 FULL = (errno.ENOSPC, errno.EDQUOT)
 SPEC = "spec.json"
-ENVIRONMENT = "environment.json"
 MARK = "started"
 ORDER = "order.json"
 NOTICE = "notice.json"
@@ -31,9 +35,41 @@ _ORDER_BYTES = 1024
 
 def write_whole(path: str, content: Any, mode: int = 0o600) -> None:
     """Write JSON such that a reader sees all of it or what was there before."""
+    _write_whole(path, json.dumps(content).encode(), mode)
+
+
+def write_spec(folder: str, spec: Any, environment: dict[str, str], *, fresh: bool) -> None:
+    """Write what an attempt starts from. Into a fresh folder, of which nobody knows yet, there is no hurry to be whole.
+
+    The environment is the second line: what a user's variables hold is cut off as soon as it is read.
+    """
+    raw = f"{json.dumps(spec)}\n{json.dumps(environment)}\n".encode()
+    if fresh:
+        _write(f"{folder}/{SPEC}", raw, 0o600)
+    else:
+        _write_whole(f"{folder}/{SPEC}", raw, 0o600)
+
+
+def read_spec(folder: str) -> dict[str, Any] | None:
+    """Read the same, environment included; None where it is not there whole."""
+    try:
+        spec, environment = procs.slurp(f"{folder}/{SPEC}").splitlines()
+        return {**json.loads(spec), "environment": json.loads(environment)}
+    except (FileNotFoundError, NotADirectoryError, ValueError):
+        return None
+
+
+def forget_environment(folder: str) -> None:
+    """Cut the environment off; what else a supervisor was told stays."""
+    path = f"{folder}/{SPEC}"
+    with contextlib.suppress(FileNotFoundError):
+        os.truncate(path, len(procs.slurp(path).partition(b"\n")[0]))
+
+
+def _write_whole(path: str, raw: bytes, mode: int) -> None:
     draft = f"{path}.{os.getpid()}"
     try:
-        _write(draft, content, mode)
+        _write(draft, raw, mode)
         os.replace(draft, path)  # noqa: PTH105 - pathlib would double what the launcher has to import
     except BaseException:
         with contextlib.suppress(OSError):
@@ -43,8 +79,7 @@ def write_whole(path: str, content: Any, mode: int = 0o600) -> None:
 
 def reserve_order(folder: str) -> None:
     """Take the room for an order, so that a job which has filled the disk can still be stopped."""
-    with open(f"{folder}/{ORDER}", "xb") as file:  # noqa: PTH123
-        file.write(b" " * _ORDER_BYTES)
+    _write(f"{folder}/{ORDER}", b" " * _ORDER_BYTES, 0o600, os.O_EXCL)
 
 
 def write_order(folder: str, order: Any) -> None:
@@ -64,7 +99,7 @@ def make_mark(folder: str, content: Any) -> bool:
     """Make the started mark; False where somebody else has made it. Never removed."""
     draft = f"{folder}/{MARK}.{os.getpid()}"
     try:
-        _write(draft, content, 0o600)
+        _write(draft, json.dumps(content).encode(), 0o600)
         os.link(draft, f"{folder}/{MARK}")
     except FileExistsError:
         return False
@@ -75,10 +110,9 @@ def make_mark(folder: str, content: Any) -> bool:
 
 
 def read(path: str) -> dict[str, Any] | None:
-    """Read what one of the above has written; None where it is absent or (after a power cut) damaged."""
+    """Read (the first line of) what one of the above has written; None where it is absent or damaged."""
     try:
-        with open(path, "rb") as file:  # noqa: PTH123
-            content = json.loads(file.read())
+        content = json.loads(procs.slurp(path).partition(b"\n")[0].strip() or b"null")
     except (FileNotFoundError, NotADirectoryError, ValueError):
         return None
     return content if isinstance(content, dict) else None
@@ -113,13 +147,19 @@ class Reserved:
     def discard(self) -> None:
         """Give the room back unused."""
         os.unlink(self._draft)  # noqa: PTH108
+        self.close()
+
+    def close(self) -> None:
+        """It is written for good."""
         os.close(self._file)
 
 
-def _write(path: str, content: Any, mode: int) -> None:
-    file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, mode)
+def _write(path: str, raw: bytes, mode: int, how: int = os.O_TRUNC) -> None:
+    file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | how, mode)
     try:
-        os.fchmod(file, mode)  # whatever the umask says
-        os.write(file, json.dumps(content).encode())
+        if mode & 0o077:
+            os.fchmod(file, mode)  # whatever the umask says
+        if os.write(file, raw) < len(raw):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), path)
     finally:
         os.close(file)

@@ -13,10 +13,13 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import os
-from typing import Any
 
 from . import files
 from .verdict import TAIL_BYTES
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
 
 _BLOCK = 4096
 _KEEP_SIZE_PUNCH_HOLE = 0x01 | 0x02
@@ -69,6 +72,7 @@ class JobLog:
                 self.gaps[-1][1] = begin
             os.ftruncate(self._file, self.size)
         self._note()
+        os.close(self._file)
 
     def _bound(self) -> None:
         """Give back the middle, in steps of a quarter of the limit, so that head, tail and step fit in the limit."""

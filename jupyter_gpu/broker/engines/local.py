@@ -107,12 +107,12 @@ class LocalEngine:
             return
         entry = self._enter(attempt.workload, attempt.attempt, anew=True)
         try:
-            make_folder(entry.folder)
+            fresh = make_folder(entry.folder)
             account = await self._accounts.find(attempt.account)
             if entry.sighting.stage is not Stage.HANDED_OVER or entry.unwanted:
                 return  # called off meanwhile
             if not entry.is_marked:
-                self._spool.write(attempt, entry.folder, account)
+                self._spool.write(attempt, entry.folder, account, fresh=fresh)
             entry.prepared = True
         except (OSError, LookupError) as error:
             self._over(entry, _engine_fault(f"could not prepare the start: {error}"))
@@ -189,7 +189,7 @@ class LocalEngine:
                 outcome = files.never_started(detail)
                 files.write_whole(f"{entry.folder}/{files.OUTCOME}", outcome)
                 self._over(entry, outcome)
-                _remove_environment(entry)
+                files.forget_environment(entry.folder)
                 return
         self._settle(entry)
 
@@ -292,8 +292,8 @@ class LocalEngine:
             elif done:
                 order = files.read(f"{entry.folder}/{files.ORDER}")
                 outcome = aftermath.lost(entry.folder, why=_why_lost(mark, entry.fault), forced=forced, order=order)
+            files.forget_environment(entry.folder)
         entry.clearing = None
-        _remove_environment(entry)
         if done and outcome and outcome.get("gone"):
             self._over(entry, outcome)
         # Else something hangs in the kernel, or the disk is full: the next look around tries again.
@@ -328,12 +328,6 @@ class LocalEngine:
         for entry in list(self._entries.values()):
             self._settle(entry)
         self._look = asyncio.get_running_loop().call_later(_LOOK_SECONDS, self._look_around)
-
-
-def _remove_environment(entry: _Entry) -> None:
-    """Keep no variables of a user whose job's supervisor has not come to read them."""
-    with contextlib.suppress(OSError):
-        os.unlink(f"{entry.folder}/{files.ENVIRONMENT}")  # noqa: PTH108
 
 
 def _why_lost(mark: dict[str, Any], fault: str) -> str:

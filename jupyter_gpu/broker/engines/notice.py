@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import os
 import re
-from typing import NamedTuple
 
 SHELLS = frozenset({"sh", "bash", "dash", "zsh", "ksh", "mksh", "ash", "busybox", "fish", "csh", "tcsh"})
 _WRAPPERS = SHELLS | {
@@ -34,13 +33,13 @@ _PYTHON = re.compile(r"(python|pypy)[\d.]*t?")
 _VALUED = ("-W", "-X", "--check-hash-based-pycs")
 
 
-class Candidate(NamedTuple):
+class Candidate:
     """What must be known of a process to judge it."""
 
-    pid: int
-    parent: int
-    argv: tuple[str, ...]
-    catches_term: bool = False
+    __slots__ = ("argv", "catches_term", "parent", "pid")
+
+    def __init__(self, pid: int, parent: int, argv: tuple[str, ...], catches_term: bool = False) -> None:  # noqa: FBT001, FBT002
+        self.pid, self.parent, self.argv, self.catches_term = pid, parent, argv, catches_term
 
 
 def program(argv: tuple[str, ...]) -> str:

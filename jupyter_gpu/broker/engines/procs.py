@@ -9,33 +9,37 @@ Standard library only: the launcher imports it.
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import signal
-from collections.abc import Iterable, Iterator
-from typing import NamedTuple
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
 
 
-class Proc(NamedTuple):
-    """One process at one instant."""
-
-    pid: int
-    parent: int
-    #: Clock ticks from boot to its start.
-    start_ticks: int
-    name: str
-    #: A zombie has ended; it only waits to be reaped.
-    zombie: bool
+_PIECE = 16 * 1024
 
 
+class Proc:
+    """One process at one instant. `start_ticks` is in clock ticks from boot; a zombie only waits to be reaped."""
+
+    __slots__ = ("name", "parent", "pid", "start_ticks", "zombie")
+
+    def __init__(self, pid: int, parent: int, start_ticks: int, name: str, zombie: bool) -> None:  # noqa: FBT001
+        self.pid, self.parent, self.start_ticks, self.name, self.zombie = pid, parent, start_ticks, name, zombie
+
+
+@functools.cache
 def boot_id() -> str:
     """The kernel's name for this boot of the machine."""
-    return _slurp("/proc/sys/kernel/random/boot_id").decode().strip()
+    return slurp("/proc/sys/kernel/random/boot_id").decode().strip()
 
 
 def find(pid: int) -> Proc | None:
     """Look at one process; None where there is none."""
     try:
-        raw = _slurp(f"/proc/{pid}/stat")
+        raw = slurp(f"/proc/{pid}/stat")
     except OSError:
         return None
     name, _, rest = raw.rpartition(b")")
@@ -83,7 +87,7 @@ def _listed(root: int) -> dict[int, Proc]:
     for pid in line:
         with contextlib.suppress(OSError):
             for task in os.listdir(f"/proc/{pid}/task"):  # noqa: PTH208
-                for word in _slurp(f"/proc/{pid}/task/{task}/children").split():
+                for word in slurp(f"/proc/{pid}/task/{task}/children").split():
                     proc = find(int(word))
                     if proc and not proc.zombie and proc.pid not in found:
                         found[proc.pid] = proc
@@ -94,7 +98,7 @@ def _listed(root: int) -> dict[int, Proc]:
 def argv(pid: int) -> list[str]:
     """The command line of a process; empty where it cannot be read."""
     try:
-        raw = _slurp(f"/proc/{pid}/cmdline")
+        raw = slurp(f"/proc/{pid}/cmdline")
     except OSError:
         return []
     return [os.fsdecode(part) for part in raw.rstrip(b"\0").split(b"\0")] if raw else []
@@ -103,7 +107,7 @@ def argv(pid: int) -> list[str]:
 def catches(pid: int, number: signal.Signals) -> bool:
     """Whether the process has a handler of its own for this signal."""
     try:
-        for line in _slurp(f"/proc/{pid}/status").splitlines():
+        for line in slurp(f"/proc/{pid}/status").splitlines():
             if line.startswith(b"SigCgt:"):
                 return bool(int(line.split()[1], 16) >> (number - 1) & 1)
     except (OSError, ValueError, IndexError):
@@ -117,7 +121,7 @@ def tagged(tags: Iterable[bytes]) -> dict[int, Proc]:
     found = {}
     for pid in _pids():
         with contextlib.suppress(OSError):
-            if wanted.issubset(_slurp(f"/proc/{pid}/environ").split(b"\0")):
+            if wanted.issubset(slurp(f"/proc/{pid}/environ").split(b"\0")):
                 proc = find(pid)
                 if proc and not proc.zombie:
                     found[pid] = proc
@@ -155,7 +159,13 @@ def _pids() -> Iterator[int]:
     return (int(name) for name in os.listdir("/proc") if name.isdigit())  # noqa: PTH208
 
 
-def _slurp(path: str) -> bytes:
-    # Not pathlib: this runs once per process of the machine.
-    with open(path, "rb", buffering=0) as file:  # noqa: PTH123
-        return file.read()
+def slurp(path: str) -> bytes:
+    """The whole of a small file, by as few calls of the kernel as can be."""
+    file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        content = b""
+        while piece := os.read(file, _PIECE):
+            content += piece
+        return content
+    finally:
+        os.close(file)

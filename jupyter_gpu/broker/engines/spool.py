@@ -27,6 +27,7 @@ class Spool:
 
     def __init__(self, root: Path) -> None:
         self.root = root
+        self._place = str(root)
         self._live = root / "live"
         self._cgroups: list[str] = []
         # Several brokers may make cgroups on one machine.
@@ -45,7 +46,7 @@ class Spool:
 
     def forget(self, workload: int, attempt: int) -> None:
         """It is taken back; its folder stays."""
-        (self._live / f"{workload}.{attempt}").unlink(missing_ok=True)
+        os.unlink(f"{self._live}/{workload}.{attempt}")  # noqa: PTH108
 
     def highest_workload(self) -> int:
         """The highest number that a folder here bears: it must name no other workload, even after a lost store."""
@@ -58,18 +59,21 @@ class Spool:
         """Where an attempt lies."""
         return self._folders(workload, attempt)[-1]
 
-    def folder_to_start_in(self, workload: int, attempt: int) -> Path:
+    def folder_to_start_in(self, workload: int, attempt: int) -> str:
         """The same, or a fresh one where it was called off before it began: the number was not used up then.
 
         The old one's mark stays for ever, and shuts out whoever still has a word of the start that was called off.
         """
+        first = f"{self._place}/{workload}.{attempt}"
+        if not os.path.lexists(first):
+            return first
         *earlier, folder = self._folders(workload, attempt)
         if (files.read(f"{folder}/{files.MARK}") or {}).get("called_off"):
-            return self.root / f"{workload}.{attempt}-{len(earlier) + 2}"
-        return folder
+            return f"{first}-{len(earlier) + 2}"
+        return str(folder)
 
-    def write(self, attempt: Attempt, folder: str, account: Account) -> None:
-        """Write all that a supervisor needs to start it."""
+    def write(self, attempt: Attempt, folder: str, account: Account, *, fresh: bool) -> None:
+        """Write all that a supervisor needs to start it; `fresh`: nobody can know of the folder yet."""
         spec = attempt.spec
         runner = f"{folder}/run_copy.py"
         argv, runs_copy = command.argument_list(spec, runner, _first_line(attempt))
@@ -95,9 +99,9 @@ class Spool:
         environment = command.environment(attempt, f"{folder}/{files.NOTICE}", account)
         with contextlib.suppress(FileExistsError):
             files.reserve_order(folder)
-        files.write_whole(f"{folder}/{files.ENVIRONMENT}", environment)
-        files.write_whole(f"{folder}/{files.SPEC}", content)
-        (self._live / f"{attempt.workload}.{attempt.attempt}").touch()
+        files.write_spec(folder, content, environment, fresh=fresh)
+        with contextlib.suppress(FileExistsError):  # a name more for a file that stays: cheaper than one of its own
+            os.link(f"{folder}/{files.ORDER}", f"{self._live}/{attempt.workload}.{attempt.attempt}")
 
     def _folders(self, workload: int, attempt: int) -> list[Path]:
         folders = [self.root / f"{workload}.{attempt}"]
@@ -106,11 +110,14 @@ class Spool:
         return folders
 
 
-def make_folder(folder: str) -> None:
-    """Make an attempt's folder, such that its job reaches its notice whatever the umask says."""
-    with contextlib.suppress(FileExistsError):
+def make_folder(folder: str) -> bool:
+    """Make an attempt's folder, such that its job reaches its notice whatever the umask says; False if it was there."""
+    try:
         os.mkdir(folder)  # noqa: PTH102 - the hot path
-        os.chmod(folder, 0o711)  # noqa: PTH101, S103
+    except FileExistsError:
+        return False
+    os.chmod(folder, 0o711)  # noqa: PTH101, S103
+    return True
 
 
 def number_of(folder: str) -> tuple[int, int]:

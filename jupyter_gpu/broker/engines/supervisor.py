@@ -1,11 +1,13 @@
-"""The supervisor of one attempt: starts it once, drains its output, brings it to its end, writes the outcome.
+"""The supervisor of an attempt: starts it once, drains its output, brings it to its end, writes the outcome.
 
 It outlives the broker and needs nothing from it but files in the attempt's folder: `spec.json` to start from and
 `order.json` to yield by (poked by SIGUSR1, found within a second if the poke is lost). It makes the started mark
 before anything else; whoever finds the mark made leaves at once. It is the child subreaper, so "no children left"
 means that nothing of the whole tree is left, however it forked or hid. The outcome is written as soon as the
-main process has ended, and again when the rest of the tree is gone, if there was a rest. Standard library
-only, no threads: it is a fork of the launcher.
+main process has ended, and again when the rest of the tree is gone, if there was a rest. It may then take another
+attempt, but only once this one's outcome says that its tree is gone: so as long as an outcome does not say so, the
+process that the mark names either sees to this very attempt or is dead. Standard library only, no threads:
+it is a fork of the launcher.
 """
 
 from __future__ import annotations
@@ -13,20 +15,23 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import errno
+import functools
 import json
 import os
 import select
 import signal
 import time
-from collections.abc import Callable, Iterator
-from pathlib import Path
-from typing import Any
 
-from ...checkpoints import newest_complete, step_of
+from ...checkpoints import newest_name, step_in
 from . import cgroup, child, files, procs
 from .ending import Ending
 from .joblog import JobLog
 from .verdict import judge
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from typing import Any
 
 _PR_SET_CHILD_SUBREAPER = 36
 _LOOK_SECONDS = 1.0
@@ -35,12 +40,22 @@ _NOT_THE_COMMANDS_FAULT = (errno.EAGAIN, errno.ENOMEM, errno.ENFILE, errno.EMFIL
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
-def supervise(folder: str, tell: Callable[..., None]) -> None:
-    """Run one attempt from its folder, from the mark to the end of its tree."""
+def prepare() -> None:
+    """Become a supervisor: done once in the life of this process."""
     os.setsid()
     _libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-    spec = files.read(f"{folder}/{files.SPEC}")
-    me = procs.find(os.getpid())
+    _wake_fd()
+
+
+def supervise(folder: str, tell: Callable[..., bool]) -> bool:
+    """Run one attempt from its folder, from the mark to the end of its tree.
+
+    True where it is over, on disk too, and the broker was told: only then this process may go on to another.
+    """
+    spec = files.read_spec(folder)
+    me = _myself()
+    if spec is None and os.path.lexists(f"{folder}/{files.MARK}"):  # a start that was asked for twice
+        return tell("marked")
     if spec is None or me is None:
         raise FileNotFoundError(errno.ENOENT, "cannot be read", f"{folder}/{files.SPEC}")
     outcome = files.Reserved(f"{folder}/{files.OUTCOME}")  # before the mark: without room for it nothing starts
@@ -53,19 +68,16 @@ def supervise(folder: str, tell: Callable[..., None]) -> None:
         raise
     if not mine:
         outcome.discard()
-        tell("marked")
-        return
-    # Read once and gone: what a user's variables hold shall not lie about for as long as the log does.
-    spec["environment"] = files.read(f"{folder}/{files.ENVIRONMENT}")
-    os.unlink(f"{folder}/{files.ENVIRONMENT}")  # noqa: PTH108
+        return tell("marked")
+    files.forget_environment(folder)  # read once: it shall not lie about for as long as the log does
     tell("started", me.pid, me.start_ticks, procs.boot_id())
-    _Supervisor(folder, spec, tell, outcome).run()
+    return _Supervisor(folder, spec, tell, outcome).run()
 
 
 class _Supervisor:
     """One attempt while it runs."""
 
-    def __init__(self, folder: str, spec: dict[str, Any], tell: Callable[..., None], reserved: files.Reserved) -> None:
+    def __init__(self, folder: str, spec: dict[str, Any], tell: Callable[..., bool], reserved: files.Reserved) -> None:
         self.folder, self.spec, self.tell, self.reserved = folder, spec, tell, reserved
         self.ending = Ending(folder)
         self.log = JobLog(folder, spec["log_limit_bytes"])
@@ -77,17 +89,25 @@ class _Supervisor:
         self.findings: dict[str, Any] = {}
         self.launched = False
         self.outcome: dict[str, Any] = {}
+        #: When to look for an order next (monotonic).
+        self.look_at = 0.0
+        #: The broker has heard that all is over.
+        self.told = False
 
-    def run(self) -> None:
-        """From the fork to the empty tree."""
-        wake = _wake_on_signals()
+    def run(self) -> bool:
+        """From the fork to the empty tree; whether all of it is known."""
         self.ending.look()
         if self.ending.order:  # ordered before it began; the mark is ours, so nobody else will start it either
             self._never_start()
-            return
+        else:
+            self._start()
+        return self.told and self.outcome.get("gone") is True
+
+    def _start(self) -> None:
+        wake = _wake_fd()
         self.spec["cgroups"] = cgroup.make(self.spec["cgroups"])
         output, report = self._fork()
-        takers = {wake: _drain, output: self._take_output, report: self._take_findings}
+        takers = {wake: self._take_signals, output: self._take_output, report: self._take_findings}
         poll = select.poll()
         for fd in takers:
             poll.register(fd, select.POLLIN)
@@ -100,10 +120,15 @@ class _Supervisor:
                 self._take_rest(output)
                 self._take_findings(report)
                 self._main_has_ended()
-            self.ending.look()
+            if self.look_at <= time.monotonic():
+                self.ending.look()
+                self.look_at = time.monotonic() + _LOOK_SECONDS
             self.ending.act(launched=self.launched, cgroups=self.spec["cgroups"])
-        self._take_rest(output)
-        self._tree_has_ended()
+        if not self.outcome.get("gone"):
+            self._take_rest(output)
+            self._tree_has_ended()
+        os.close(output)
+        os.close(report)
 
     def _never_start(self) -> None:
         reason = (self.ending.order or {}).get("reason")
@@ -111,7 +136,6 @@ class _Supervisor:
         self.tree_gone = True
         self.log.close()
         self._publish()
-        self.tell("exited")
 
     def _fork(self) -> tuple[int, int]:
         output, output_end = os.pipe2(os.O_CLOEXEC)
@@ -127,6 +151,12 @@ class _Supervisor:
         return output, report
 
     # --- what arrives -----------------------------------------------------------------------------
+
+    def _take_signals(self, fd: int) -> bool:
+        numbers = _read(fd)
+        if numbers and signal.SIGUSR1 in numbers:  # a poke: there is an order
+            self.look_at = 0.0
+        return numbers != b""
 
     def _take_output(self, fd: int) -> bool:
         data = _read(fd)
@@ -176,7 +206,7 @@ class _Supervisor:
         if "step" in self.findings:
             self.outcome = self._launch_failed()
         else:
-            kills = cgroup.host_oom_kills(self.spec["cgroups"])
+            kills = cgroup.host_oom_kills(self.spec["cgroups"]) if code != 0 else 0
             end, detail = judge(code, signal_number, self.log.tail, kills)
             self.outcome = {"end": end, "detail": detail, "exit_code": code, "signal": signal_number}
             self.outcome |= self._checkpoints()
@@ -187,16 +217,14 @@ class _Supervisor:
         else:
             self.ending.main_has_ended(self.spec["leftover_seconds"])
         self._publish()
-        self.tell("exited")
 
     def _tree_has_ended(self) -> None:
-        if self.outcome.get("gone"):
-            return
         cgroup.remove(self.spec["cgroups"])
         self.log.close()
         with contextlib.suppress(OSError):  # the first writing holds all that counts
             files.write_whole(f"{self.folder}/{files.OUTCOME}", self._whole_outcome())
-        self.tell("gone")
+            self.outcome["gone"] = True
+        self.told = self.tell("gone")
 
     def _launch_failed(self) -> dict[str, Any]:
         step, number, text = (self.findings[name] for name in ("step", "errno", "text"))
@@ -206,17 +234,17 @@ class _Supervisor:
 
     def _checkpoints(self) -> dict[str, Any]:
         """Whether it said that it had finished, and whether it saved more than it began with; as its user."""
-        home = Path(self.spec["checkpoint_dir"])
+        home = self.spec["checkpoint_dir"]
         finished, newest = False, None
         with contextlib.suppress(OSError), _as_user(self.spec):
-            if any(home.iterdir()):
-                finished = (home / f"finished.{self.spec['attempt']}").exists()
-                newest = newest_complete(home)[0]
+            if names := os.listdir(home):  # noqa: PTH208
+                finished = f"finished.{self.spec['attempt']}" in names
+                newest = newest_name(home)[0]
             elif self.spec["own_checkpoint_dir"]:
-                home.rmdir()
-                home.parent.rmdir()
+                os.rmdir(home)  # noqa: PTH106
+                os.rmdir(os.path.dirname(home))  # noqa: PTH106, PTH120
         before = self.findings.get("resume_from")
-        progressed = newest is not None and (before is None or step_of(newest) > step_of(Path(before)))
+        progressed = newest is not None and (before is None or step_in(newest) > step_in(before))
         return {"finished": finished, "progressed": progressed}
 
     def _whole_outcome(self) -> dict[str, Any]:
@@ -244,21 +272,25 @@ class _Supervisor:
                     raise
                 time.sleep(_LOOK_SECONDS)
             else:
+                self.reserved.close()
                 self.outcome["gone"] = whole["gone"]
+                self.told = self.tell("exited")
                 return
 
 
-def _wake_on_signals() -> int:
+@functools.cache
+def _myself() -> procs.Proc | None:
+    return procs.find(os.getpid())
+
+
+@functools.cache
+def _wake_fd() -> int:
     """An fd that is readable after SIGCHLD, and after SIGUSR1, the poke."""
     readable, writable = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
     signal.set_wakeup_fd(writable, warn_on_full_buffer=False)
     for number in (signal.SIGCHLD, signal.SIGUSR1):
         signal.signal(number, lambda _number, _frame: None)
     return readable
-
-
-def _drain(fd: int) -> bool:
-    return _read(fd) != b""
 
 
 def _read(fd: int) -> bytes | None:

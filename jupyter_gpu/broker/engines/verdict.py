@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import re
 import signal
-from typing import NamedTuple
 
 #: How much of the log's end is read. An out-of-memory error that was caught and survived lies further up.
 TAIL_BYTES = 16 * 1024
@@ -39,30 +38,23 @@ _DISK_FULL = re.compile(
 _NO_DISK = re.compile(rb"inotify|watch(?:es|ers)?\b", re.IGNORECASE)
 
 
-class Verdict(NamedTuple):
-    """The end's name, as the model knows it, and a sentence on what it rests on."""
-
-    end: str
-    detail: str
-
-
-def judge(exit_code: int | None, signal_number: int | None, tail: bytes, host_oom_kills: int) -> Verdict:
-    """Name the end of an attempt whose main process has run."""
+def judge(exit_code: int | None, signal_number: int | None, tail: bytes, host_oom_kills: int) -> tuple[str, str]:
+    """Name the end of an attempt whose main process has run, as the model knows it, and say what that rests on."""
     how = describe(exit_code, signal_number)
     if exit_code == 0:
-        return Verdict("succeeded", how)
+        return "succeeded", how
     if host_oom_kills:
         processes = "1 process" if host_oom_kills == 1 else f"{host_oom_kills} processes"
-        return Verdict("host-oom", f"{how}; the kernel killed {processes} of it for want of host memory")
+        return "host-oom", f"{how}; the kernel killed {processes} of it for want of host memory"
     tail = tail[-TAIL_BYTES:]
     gpu, disk = _last(_GPU_OOM, tail), _last(_DISK_FULL, tail)
     if disk and _NO_DISK.search(_line(tail, disk).encode()):
         disk = None
     if gpu and (not disk or gpu.start() > disk.start()):
-        return Verdict("gpu-oom", f"{how}; the log ends with: {_line(tail, gpu)}")
+        return "gpu-oom", f"{how}; the log ends with: {_line(tail, gpu)}"
     if disk:
-        return Verdict("disk-full", f"{how}; the log ends with: {_line(tail, disk)}")
-    return Verdict("failed", how)
+        return "disk-full", f"{how}; the log ends with: {_line(tail, disk)}"
+    return "failed", how
 
 
 def describe(exit_code: int | None, signal_number: int | None) -> str:
