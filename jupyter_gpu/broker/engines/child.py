@@ -88,11 +88,11 @@ def _environment(spec: dict[str, Any]) -> dict[str, Any]:
     given.setdefault("PATH", _DEFAULT_PATH)
     given.setdefault("MASTER_PORT", str(_free_port()))
     home = spec["checkpoint_dir"]
+    newest: str | None = None
+    skipped: list[str] = []
     # A folder that nobody may write to is no reason not to start: a job need not save anything.
     with contextlib.suppress(OSError):
         _make_folders(home)
-    newest: str | None = None
-    skipped: list[str] = []
     with contextlib.suppress(OSError):
         newest, skipped = newest_name(home)
     resume_from = os.path.join(home, newest) if newest else None  # noqa: PTH118
@@ -102,6 +102,9 @@ def _environment(spec: dict[str, Any]) -> dict[str, Any]:
 
 
 def _make_folders(home: str) -> None:
+    with contextlib.suppress(FileNotFoundError, FileExistsError):
+        os.mkdir(home)  # noqa: PTH102 - so it mostly is: the parent is there
+        return
     for _ in range(3):  # another job of the same folder may just be removing the parent, because it is empty
         with contextlib.suppress(FileNotFoundError):
             os.makedirs(home, exist_ok=True)  # noqa: PTH103

@@ -12,7 +12,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-import signal
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -27,6 +26,7 @@ from .accounts import Accounts
 from .base import Attempt, Order, Sighting, Stage
 from .channel import Channel
 from .spool import Spool, make_folder, number_of
+from .watching import Supervisor, Watching
 
 _LOOK_SECONDS = 1.0
 _ASK_AGAIN_SECONDS = 2.0
@@ -38,7 +38,8 @@ class _Entry:
 
     sighting: Sighting
     folder: str
-    pidfd: int | None = None
+    #: Who sees to it, and lives.
+    supervisor: Supervisor | None = None
     #: Its folder is complete: it may be started.
     prepared: bool = False
     #: When the launcher was last asked to start it (monotonic); None: not this launcher.
@@ -66,6 +67,7 @@ class LocalEngine:
         self._accounts = Accounts()
         self._entries: dict[tuple[int, int], _Entry] = {}
         self._newest: dict[int, Sighting] = {}
+        self._watching = Watching(self._supervisor_has_ended)
         self._channel: Channel | None = None
         self._look: asyncio.TimerHandle | None = None
         self._on_sighting: Callable[[Sighting], None] = lambda _: None
@@ -91,8 +93,7 @@ class LocalEngine:
             self._look.cancel()
         if self._channel:
             self._channel.close()
-        for entry in self._entries.values():
-            self._unwatch(entry)
+        self._watching.close()
         tasks = [entry.clearing for entry in self._entries.values() if entry.clearing]
         await asyncio.gather(*tasks, return_exceptions=True)
         self._entries.clear()
@@ -106,18 +107,22 @@ class LocalEngine:
         if (attempt.workload, attempt.attempt) in self._entries:
             return
         entry = self._enter(attempt.workload, attempt.attempt, anew=True)
+        fresh = False
         try:
             fresh = make_folder(entry.folder)
             account = await self._accounts.find(attempt.account)
             if entry.sighting.stage is not Stage.HANDED_OVER or entry.unwanted:
                 return  # called off meanwhile
-            if not entry.is_marked:
+            if fresh or not entry.is_marked:
                 self._spool.write(attempt, entry.folder, account, fresh=fresh)
             entry.prepared = True
         except (OSError, LookupError) as error:
             self._over(entry, _engine_fault(f"could not prepare the start: {error}"))
             return
-        self._settle(entry)
+        if fresh:
+            self._ask(entry)
+        else:
+            self._settle(entry)
 
     async def order(self, order: Order) -> None:
         """Bring it to an end."""
@@ -131,9 +136,8 @@ class LocalEngine:
         self._see(entry, order=order)
         if entry.sighting.stage is Stage.HANDED_OVER:
             self._call_off(entry, f"ordered to yield ({order.reason}) before it began; nothing was started")
-        elif entry.pidfd is not None:
-            with contextlib.suppress(OSError):
-                signal.pidfd_send_signal(entry.pidfd, signal.SIGUSR1)
+        else:
+            self._watching.poke(entry.supervisor)
 
     async def take_back(self, workload: int, attempt: int) -> None:
         """Forget an attempt that is over; one that has not begun does not begin."""
@@ -173,9 +177,9 @@ class LocalEngine:
 
     def _enter(self, workload: int, attempt: int, *, anew: bool = False) -> _Entry:
         sighting = Sighting(workload=workload, attempt=attempt, stage=Stage.HANDED_OVER)
-        find = self._spool.folder_to_start_in if anew else self._spool.folder
-        entry = _Entry(sighting, str(find(workload, attempt)))
-        order = files.read(f"{entry.folder}/{files.ORDER}")
+        folder, is_new = self._spool.folder_to_start_in(workload, attempt) if anew else (None, False)
+        entry = _Entry(sighting, folder or str(self._spool.folder(workload, attempt)))
+        order = None if is_new else files.read(f"{entry.folder}/{files.ORDER}")
         if order:
             entry.sighting = msgspec.structs.replace(sighting, order=msgspec.convert(order, Order))
         self._entries[entry.key] = entry
@@ -199,18 +203,20 @@ class LocalEngine:
         """Bring an entry up to date with its folder; start it if it has not begun."""
         if entry.sighting.stage is Stage.GONE or entry.clearing:
             return
-        mark = files.read(f"{entry.folder}/{files.MARK}")
-        if mark is None and not entry.is_marked:
-            self._ask(entry)
-            return
-        mark = mark or {}
-        if entry.pidfd is None:
+        mark: dict[str, Any] = {}
+        if entry.supervisor is None:
+            found = files.read(f"{entry.folder}/{files.MARK}")
+            if found is None and not entry.is_marked:
+                self._ask(entry)
+                return
+            mark = found or {}
             self._watch(entry, mark)
-        # After the pidfd was tried: a supervisor that is dead now has written all that it will ever write.
+        # After the pidfd was tried: a supervisor that is dead now has written all that it will ever write. One that
+        # lives may see to another attempt already, but not before it has written that this one is gone.
         outcome = files.read(f"{entry.folder}/{files.OUTCOME}")
-        if outcome and (outcome.get("gone") or entry.pidfd is not None):
+        if outcome and (outcome.get("gone") or entry.supervisor is not None):
             self._over(entry, outcome)
-        elif entry.pidfd is None:
+        elif entry.supervisor is None:
             entry.clearing = asyncio.get_running_loop().create_task(self._clear(entry, mark, outcome))
 
     def _ask(self, entry: _Entry) -> None:
@@ -221,9 +227,7 @@ class LocalEngine:
             entry.asked_at = now
 
     def _watch(self, entry: _Entry, mark: dict[str, Any]) -> None:
-        entry.pidfd = aftermath.watch(mark)
-        if entry.pidfd is not None:
-            asyncio.get_running_loop().add_reader(entry.pidfd, self._supervisor_has_ended, entry)
+        entry.supervisor = self._watching.watch(mark)
         if entry.sighting.holder is None and mark.get("pid"):
             workload, attempt = entry.key
             holder = Holder(
@@ -232,28 +236,18 @@ class LocalEngine:
             )  # fmt: skip
             self._see(entry, stage=Stage.STARTED, holder=holder)
 
-    def _unwatch(self, entry: _Entry) -> None:
-        if entry.pidfd is not None:
-            asyncio.get_running_loop().remove_reader(entry.pidfd)
-            os.close(entry.pidfd)
-            entry.pidfd = None
-
-    def _supervisor_has_ended(self, entry: _Entry) -> None:
-        if entry.pidfd is not None:
-            with contextlib.suppress(OSError):  # where orphans come to us (PID 1 of a container), they are ours to reap
-                os.waitid(os.P_PIDFD, entry.pidfd, os.WEXITED | os.WNOHANG)
-        self._unwatch(entry)
-        self._settle(entry)
+    def _supervisor_has_ended(self, one: Supervisor) -> None:
+        for entry in [each for each in self._entries.values() if each.supervisor == one]:
+            entry.supervisor = None
+            self._settle(entry)
 
     def _over(self, entry: _Entry, content: dict[str, Any]) -> None:
         """Take an outcome: the main process is gone, and perhaps all of its tree."""
         stage = Stage.GONE if content.get("gone") else Stage.EXITED
         if stage is not entry.sighting.stage:
             self._see(entry, stage=stage, outcome=msgspec.convert(content, Outcome))
-        if stage is Stage.GONE:
-            self._unwatch(entry)
-            if entry.unwanted:
-                self._forget(entry)
+        if stage is Stage.GONE and entry.unwanted:
+            self._forget(entry)
 
     def _see(self, entry: _Entry, **changes: Any) -> None:
         entry.sighting = msgspec.structs.replace(entry.sighting, **changes)
@@ -269,7 +263,6 @@ class LocalEngine:
         workload, attempt = entry.key
         with contextlib.suppress(OSError):
             self._spool.forget(workload, attempt)
-        self._unwatch(entry)
         self._entries.pop(entry.key, None)
         if workload in self._newest and self._newest[workload].attempt == attempt:
             del self._newest[workload]
@@ -311,7 +304,7 @@ class LocalEngine:
             else:
                 entry.fault = str(more[1])  # its pidfd tells when it is gone
             return
-        if what == "started" and entry.pidfd is None:
+        if what == "started" and entry.supervisor is None:
             pid, start_ticks, boot_id = more
             self._watch(entry, {"pid": pid, "start_ticks": start_ticks, "boot_id": boot_id})
             return

@@ -59,18 +59,18 @@ class Spool:
         """Where an attempt lies."""
         return self._folders(workload, attempt)[-1]
 
-    def folder_to_start_in(self, workload: int, attempt: int) -> str:
-        """The same, or a fresh one where it was called off before it began: the number was not used up then.
+    def folder_to_start_in(self, workload: int, attempt: int) -> tuple[str, bool]:
+        """The same, or another where it was called off before it began; and whether it is yet to be made.
 
         The old one's mark stays for ever, and shuts out whoever still has a word of the start that was called off.
         """
         first = f"{self._place}/{workload}.{attempt}"
         if not os.path.lexists(first):
-            return first
+            return first, True
         *earlier, folder = self._folders(workload, attempt)
         if (files.read(f"{folder}/{files.MARK}") or {}).get("called_off"):
-            return f"{first}-{len(earlier) + 2}"
-        return str(folder)
+            return f"{first}-{len(earlier) + 2}", True
+        return str(folder), False
 
     def write(self, attempt: Attempt, folder: str, account: Account, *, fresh: bool) -> None:
         """Write all that a supervisor needs to start it; `fresh`: nobody can know of the folder yet."""

@@ -69,7 +69,7 @@ def supervise(folder: str, tell: Callable[..., bool]) -> bool:
     if not mine:
         outcome.discard()
         return tell("marked")
-    files.forget_environment(folder)  # read once: it shall not lie about for as long as the log does
+    files.forget_environment(folder, spec["bytes"])  # read once: it shall not lie about for as long as the log does
     tell("started", me.pid, me.start_ticks, procs.boot_id())
     return _Supervisor(folder, spec, tell, outcome).run()
 
@@ -90,7 +90,7 @@ class _Supervisor:
         self.launched = False
         self.outcome: dict[str, Any] = {}
         #: When to look for an order next (monotonic).
-        self.look_at = 0.0
+        self.look_at = time.monotonic() + _LOOK_SECONDS
         #: The broker has heard that all is over.
         self.told = False
 
@@ -110,7 +110,7 @@ class _Supervisor:
         takers = {wake: self._take_signals, output: self._take_output, report: self._take_findings}
         poll = select.poll()
         for fd in takers:
-            poll.register(fd, select.POLLIN)
+            poll.register(fd, select.POLLIN if fd != report else 0)  # of the findings only the end is waited for
         while not self.tree_gone:
             for fd, _ in poll.poll(self.ending.wait_seconds(_LOOK_SECONDS) * 1000 + 1):
                 if not takers[fd](fd):
@@ -122,6 +122,7 @@ class _Supervisor:
                 self._main_has_ended()
             if self.look_at <= time.monotonic():
                 self.ending.look()
+                self._take_findings(report)  # more of them than the pipe holds
                 self.look_at = time.monotonic() + _LOOK_SECONDS
             self.ending.act(launched=self.launched, cgroups=self.spec["cgroups"])
         if not self.outcome.get("gone"):
@@ -237,12 +238,9 @@ class _Supervisor:
         home = self.spec["checkpoint_dir"]
         finished, newest = False, None
         with contextlib.suppress(OSError), _as_user(self.spec):
-            if names := os.listdir(home):  # noqa: PTH208
-                finished = f"finished.{self.spec['attempt']}" in names
+            if not (self.spec["own_checkpoint_dir"] and _removed(home)):
+                finished = os.path.exists(f"{home}/finished.{self.spec['attempt']}")  # noqa: PTH110
                 newest = newest_name(home)[0]
-            elif self.spec["own_checkpoint_dir"]:
-                os.rmdir(home)  # noqa: PTH106
-                os.rmdir(os.path.dirname(home))  # noqa: PTH106, PTH120
         before = self.findings.get("resume_from")
         progressed = newest is not None and (before is None or step_in(newest) > step_in(before))
         return {"finished": finished, "progressed": progressed}
@@ -276,6 +274,19 @@ class _Supervisor:
                 self.outcome["gone"] = whole["gone"]
                 self.told = self.tell("exited")
                 return
+
+
+def _removed(home: str) -> bool:
+    """Take away an empty folder of checkpoints, and the one around it if it held no other; False where one is used."""
+    try:
+        os.rmdir(home)  # noqa: PTH106
+    except (FileNotFoundError, NotADirectoryError):
+        return True
+    except OSError:
+        return False
+    with contextlib.suppress(OSError):
+        os.rmdir(os.path.dirname(home))  # noqa: PTH106, PTH120
+    return True
 
 
 @functools.cache
