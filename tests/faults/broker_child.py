@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import ctypes
 import json
 import os
 import signal
@@ -231,9 +232,12 @@ def _with_control(path: str) -> None:
 
 # -- the processes
 
+_PR_SET_PDEATHSIG = 1
+
 
 def be_the_broker(order: Order) -> None:
-    """Never returns."""
+    """Never returns. Dies with the zygote, which dies with the tests."""
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if order.new_group:
         os.setpgid(0, 0)
     log = os.open(order.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
