@@ -398,9 +398,9 @@ def test_a_followed_log_ends_with_its_attempt(tmp_runtime: Places) -> None:
             await broker.loop.handle(SeeStarted(workload=1, attempt=1, holder=Holder(kind="attempt", name="1.1")))
             path.write_bytes(b"one ")
             outcome = Outcome(end=EndReason.SUCCEEDED, exit_code=0)
-            await broker.loop.handle(SeeExited(workload=1, attempt=1, outcome=outcome, clear=True))
-            with path.open("ab") as file:
+            with path.open("ab") as file:  # before its end is told, as the supervisor does
                 file.write(b"two")
+            await broker.loop.handle(SeeExited(workload=1, attempt=1, outcome=outcome, clear=True))
             async with asyncio.timeout(10):
                 answer = await followed
             assert answer.content == b"one two"
