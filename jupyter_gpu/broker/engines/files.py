@@ -123,6 +123,33 @@ def never_started(detail: str) -> dict[str, Any]:
     return {"end": "cancelled", "detail": detail, "noticed": True, "gone": True, "ended_at": time.time()}
 
 
+class Marks:
+    """The started marks of one supervisor. They all say the same, so they are one file of many names."""
+
+    def __init__(self, content: Any) -> None:
+        self.content = content
+        self._file = -1
+
+    def make(self, folder: str) -> bool:
+        """Make one more; False where somebody else has made it."""
+        if self._file >= 0:
+            try:
+                # By the open file, not by an earlier name: what now has that name might be another's.
+                os.link(f"/proc/self/fd/{self._file}", f"{folder}/{MARK}", src_dir_fd=self._file)
+            except FileExistsError:
+                return False
+            except OSError:  # its folders were removed
+                os.close(self._file)
+                self._file = -1
+            else:
+                return True
+        if not make_mark(folder, self.content):
+            return False
+        with contextlib.suppress(OSError):
+            self._file = os.open(f"{folder}/{MARK}", os.O_RDONLY | os.O_CLOEXEC)
+        return True
+
+
 class Reserved:
     """A file whose room on the disk is taken now, so that a full disk later cannot keep it from being written."""
 

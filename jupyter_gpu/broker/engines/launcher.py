@@ -24,7 +24,7 @@ import sys
 import time
 
 from .child import changed_signals
-from .supervisor import prepare, supervise
+from .supervisor import Identity, supervise
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -163,9 +163,9 @@ class _Launcher:
 def _serve(folder: str, line: int, channel: int, done: int, serial: int) -> NoReturn:
     """Be a supervisor: of this attempt, and of others after it as long as nothing whatever went wrong."""
     try:
-        prepare()
+        me = Identity()
         for left in reversed(range(_ATTEMPTS_MOST)):
-            if not _attempt(folder, channel) or not left:
+            if not _attempt(me, folder, channel) or not left:
                 break
             folder = _next(line, done, serial)
             if not folder:
@@ -179,8 +179,8 @@ def _serve(folder: str, line: int, channel: int, done: int, serial: int) -> NoRe
         os._exit(0)  # never back into the launcher's loop
 
 
-def _attempt(folder: str, channel: int) -> bool:
-    return supervise(folder, lambda what, *more: report(channel, what, folder, *more))
+def _attempt(me: Identity, folder: str, channel: int) -> bool:
+    return supervise(me, folder, lambda what, *more: report(channel, what, folder, *more))
 
 
 def _next(line: int, done: int, serial: int) -> str:

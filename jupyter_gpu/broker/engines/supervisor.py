@@ -15,7 +15,6 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import errno
-import functools
 import json
 import os
 import select
@@ -40,29 +39,32 @@ _NOT_THE_COMMANDS_FAULT = (errno.EAGAIN, errno.ENOMEM, errno.ENFILE, errno.EMFIL
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
-def prepare() -> None:
-    """Become a supervisor: done once in the life of this process."""
-    os.setsid()
-    _libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-    _wake_fd()
+class Identity:
+    """This process, and what stays from one attempt to the next: nothing else does."""
+
+    def __init__(self) -> None:
+        os.setsid()
+        _libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+        me = procs.find(os.getpid())
+        if me is None:
+            raise ProcessLookupError(errno.ESRCH, "/proc does not show this process")
+        self.wake = _wake_on_signals()
+        self.marks = files.Marks({"pid": me.pid, "start_ticks": me.start_ticks, "boot_id": procs.boot_id()})
 
 
-def supervise(folder: str, tell: Callable[..., bool]) -> bool:
+def supervise(me: Identity, folder: str, tell: Callable[..., bool]) -> bool:
     """Run one attempt from its folder, from the mark to the end of its tree.
 
     True where it is over, on disk too, and the broker was told: only then this process may go on to another.
     """
     spec = files.read_spec(folder)
-    me = _myself()
     if spec is None and os.path.lexists(f"{folder}/{files.MARK}"):  # a start that was asked for twice
         return tell("marked")
-    if spec is None or me is None:
+    if spec is None:
         raise FileNotFoundError(errno.ENOENT, "cannot be read", f"{folder}/{files.SPEC}")
     outcome = files.Reserved(f"{folder}/{files.OUTCOME}")  # before the mark: without room for it nothing starts
     try:
-        mine = files.make_mark(
-            folder, {"pid": me.pid, "start_ticks": me.start_ticks, "boot_id": procs.boot_id(), "at": time.time()}
-        )
+        mine = me.marks.make(folder)
     except OSError:
         outcome.discard()
         raise
@@ -70,8 +72,8 @@ def supervise(folder: str, tell: Callable[..., bool]) -> bool:
         outcome.discard()
         return tell("marked")
     files.forget_environment(folder, spec["bytes"])  # read once: it shall not lie about for as long as the log does
-    tell("started", me.pid, me.start_ticks, procs.boot_id())
-    return _Supervisor(folder, spec, tell, outcome).run()
+    tell("started", *me.marks.content.values())
+    return _Supervisor(folder, spec, tell, outcome).run(me.wake)
 
 
 class _Supervisor:
@@ -94,17 +96,16 @@ class _Supervisor:
         #: The broker has heard that all is over.
         self.told = False
 
-    def run(self) -> bool:
+    def run(self, wake: int) -> bool:
         """From the fork to the empty tree; whether all of it is known."""
         self.ending.look()
         if self.ending.order:  # ordered before it began; the mark is ours, so nobody else will start it either
             self._never_start()
         else:
-            self._start()
+            self._start(wake)
         return self.told and self.outcome.get("gone") is True
 
-    def _start(self) -> None:
-        wake = _wake_fd()
+    def _start(self, wake: int) -> None:
         self.spec["cgroups"] = cgroup.make(self.spec["cgroups"])
         output, report = self._fork()
         takers = {wake: self._take_signals, output: self._take_output, report: self._take_findings}
@@ -289,13 +290,7 @@ def _removed(home: str) -> bool:
     return True
 
 
-@functools.cache
-def _myself() -> procs.Proc | None:
-    return procs.find(os.getpid())
-
-
-@functools.cache
-def _wake_fd() -> int:
+def _wake_on_signals() -> int:
     """An fd that is readable after SIGCHLD, and after SIGUSR1, the poke."""
     readable, writable = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
     signal.set_wakeup_fd(writable, warn_on_full_buffer=False)
