@@ -54,16 +54,22 @@ def read_spec(folder: str) -> dict[str, Any] | None:
     """Read the same, environment included; None where it is not there whole."""
     try:
         spec, environment = procs.slurp(f"{folder}/{SPEC}").splitlines()
-        return {**json.loads(spec), "environment": json.loads(environment), "bytes": len(spec)}
+        return {**json.loads(spec), "environment": json.loads(environment)}
     except (FileNotFoundError, NotADirectoryError, ValueError):
         return None
 
 
-def forget_environment(folder: str, keep: int | None = None) -> None:
-    """Cut the environment off; what else a supervisor was told stays, in the first `keep` bytes."""
-    path = f"{folder}/{SPEC}"
-    with contextlib.suppress(FileNotFoundError):
-        os.truncate(path, len(procs.slurp(path).partition(b"\n")[0]) if keep is None else keep)
+def forget_environment(folder: str) -> None:
+    """Cut the environment off; what else a supervisor was told stays."""
+    try:
+        file = os.open(f"{folder}/{SPEC}", os.O_RDWR | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return
+    try:
+        # By the open file: a broker that comes anew may just be putting another in its place.
+        os.ftruncate(file, len(procs.read_all(file).partition(b"\n")[0]))
+    finally:
+        os.close(file)
 
 
 def _write_whole(path: str, raw: bytes, mode: int) -> None:

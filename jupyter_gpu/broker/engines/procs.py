@@ -163,9 +163,14 @@ def slurp(path: str) -> bytes:
     """The whole of a small file, by as few calls of the kernel as can be."""
     file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
-        content = b""
-        while piece := os.read(file, _PIECE):
-            content += piece
-        return content
+        return read_all(file)
     finally:
         os.close(file)
+
+
+def read_all(file: int) -> bytes:
+    """Read on to the end of an open file."""
+    content = b""
+    while piece := os.read(file, _PIECE):
+        content += piece
+    return content

@@ -71,7 +71,7 @@ def supervise(me: Identity, folder: str, tell: Callable[..., bool]) -> bool:
     if not mine:
         outcome.discard()
         return tell("marked")
-    files.forget_environment(folder, spec["bytes"])  # read once: it shall not lie about for as long as the log does
+    files.forget_environment(folder)  # read once: it shall not lie about for as long as the log does
     tell("started", *me.marks.content.values())
     return _Supervisor(folder, spec, tell, outcome).run(me.wake)
 
