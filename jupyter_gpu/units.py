@@ -151,9 +151,7 @@ def _plain(number: object) -> float | None:
     return number
 
 
-def _accept(
-    text: object, amount: float | Decimal | None, what: str, measure: _Measure, *, allow_zero: bool
-) -> int:
+def _accept(text: object, amount: float | Decimal | None, what: str, measure: _Measure, *, allow_zero: bool) -> int:
     """Round to whole units, or refuse with the reason."""
     if amount is None:
         why = f"cannot be read as {measure.kind}"

@@ -25,8 +25,8 @@ from .. import __version__, paths
 from ..errors import GpuError, InvalidAsk
 from ..model import API_VERSION, BrokerView, LoadPolicy, Policy
 from ..units import parse_bytes
-from .api import make_application
-from .api_scripts import forget_scripts
+from .api.routes import make_application
+from .api.scripts import forget_scripts
 from .auth import Gate, account_name
 from .config import read_policy
 from .engines.local import LocalEngine
@@ -34,11 +34,11 @@ from .listen import Doors
 from .locks import Lock
 from .loop import Loop
 from .reconcile import Reconciler
-from .store import Store
-from .store_faults import said_plainly
-from .telemetry import Source, Telemetry
-from .telemetry_nvml import NvmlSource
-from .telemetry_simulated import SimulatedSource
+from .store.faults import said_plainly
+from .store.store import Store
+from .telemetry.nvml import NvmlSource
+from .telemetry.sampler import Source, Telemetry
+from .telemetry.simulated import SimulatedSource
 from .watch import Watch
 
 log = logging.getLogger(__name__)

@@ -35,7 +35,7 @@ from ..errors import GpuError, LeaseLost, StoreUnavailable
 from ..model import BrokerView, Command, LoadPolicy, Policy, Renewal, State, Submit, Tick, Workload, World
 from .engines.base import Engine
 from .publish import Publisher, Subscription
-from .store import SNAPSHOT_EVERY, Record, Store
+from .store.store import SNAPSHOT_EVERY, Record, Store
 
 T = TypeVar("T")
 

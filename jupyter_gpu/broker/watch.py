@@ -30,8 +30,8 @@ from ..model import (
 )
 from .engines import holders
 from .loop import Loop
-from .telemetry import Telemetry
-from .telemetry_clear import Unreadable, baseline_of, condition_of, why_not_clear
+from .telemetry.clear import Unreadable, baseline_of, condition_of, why_not_clear
+from .telemetry.sampler import Telemetry
 
 log = logging.getLogger(__name__)
 

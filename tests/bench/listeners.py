@@ -22,7 +22,7 @@ import msgspec
 from tornado.httpserver import HTTPServer
 from tornado.netutil import bind_unix_socket
 
-from jupyter_gpu.broker.api import make_application
+from jupyter_gpu.broker.api.routes import make_application
 from jupyter_gpu.broker.auth import Gate
 from jupyter_gpu.model import DeviceView
 from tests.broker.ground import a_loop

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from jupyter_gpu.broker.telemetry_simulated import SimulatedSource
+from jupyter_gpu.broker.telemetry.simulated import SimulatedSource
 
 from .ground import row
 

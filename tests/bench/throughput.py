@@ -97,5 +97,5 @@ def _xargs() -> float:
 
 def _wait_for_files(folder: Path) -> None:
     """All are done when each has left its file: one rule for everybody."""
-    while sum(name.startswith("done-") for name in os.listdir(folder)) < JOBS:
+    while sum(path.name.startswith("done-") for path in folder.iterdir()) < JOBS:
         time.sleep(0.01)

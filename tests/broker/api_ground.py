@@ -19,10 +19,10 @@ import msgspec
 from tornado.httpserver import HTTPServer
 from tornado.netutil import bind_sockets, bind_unix_socket
 
-from jupyter_gpu.broker.api import ROUTES, make_application
+from jupyter_gpu.broker.api.openapi import described, document
+from jupyter_gpu.broker.api.routes import ROUTES, make_application
 from jupyter_gpu.broker.auth import Gate
 from jupyter_gpu.broker.loop import Loop
-from jupyter_gpu.broker.openapi import described, document
 from jupyter_gpu.model import Policy
 
 from .ground import FakeEngine, a_loop

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from jupyter_gpu.broker.engines.base import Attempt, Order, Sighting, Stage
 from jupyter_gpu.broker.loop import Loop
-from jupyter_gpu.broker.store import Store
+from jupyter_gpu.broker.store.store import Store
 from jupyter_gpu.model import (
     Ask,
     BrokerView,

@@ -14,7 +14,7 @@ import sqlite3
 import sys
 from pathlib import Path
 
-from jupyter_gpu.broker.store import Store
+from jupyter_gpu.broker.store.store import Store
 from jupyter_gpu.errors import GpuError
 from jupyter_gpu.model import Kind, SeeDevices
 

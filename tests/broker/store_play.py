@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from jupyter_gpu.broker.store import Record, Store
+from jupyter_gpu.broker.store.store import Record, Store
 from jupyter_gpu.core.decide import decide
 from jupyter_gpu.core.lifecycle import Event, evolve
 from jupyter_gpu.errors import GpuError

@@ -10,9 +10,9 @@ import msgspec
 import pytest
 
 from jupyter_gpu import __version__
-from jupyter_gpu.broker import api
-from jupyter_gpu.broker.api import ROUTES
-from jupyter_gpu.broker.openapi import described
+from jupyter_gpu.broker.api import routes as api
+from jupyter_gpu.broker.api.openapi import described
+from jupyter_gpu.broker.api.routes import ROUTES
 from jupyter_gpu.model import (
     Change,
     EndReason,

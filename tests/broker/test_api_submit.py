@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from jupyter_gpu.broker.api_account import Account, account_of, as_account
-from jupyter_gpu.broker.api_scripts import LARGEST_BYTES, forget_scripts, keep_script, safe_name
-from jupyter_gpu.broker.api_submit import look_at
+from jupyter_gpu.broker.api.account import Account, account_of, as_account
+from jupyter_gpu.broker.api.scripts import LARGEST_BYTES, forget_scripts, keep_script, safe_name
+from jupyter_gpu.broker.api.submit import look_at
 from jupyter_gpu.errors import InvalidAsk, NotAllowed
 from jupyter_gpu.model import Script, unpack_bytes
 from tests.conftest import Places
@@ -212,7 +212,7 @@ def test_folders_are_looked_at_with_the_users_own_eyes(tmp_path: Path) -> None:
 
 def test_a_file_system_that_hangs_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     """After a stated time the caller hears so; the thread that hangs is left to it."""
-    monkeypatch.setattr("jupyter_gpu.broker.api_account.ANSWERS_WITHIN_SECONDS", 0.05)
+    monkeypatch.setattr("jupyter_gpu.broker.api.account.ANSWERS_WITHIN_SECONDS", 0.05)
     never = threading.Event()
     with pytest.raises(InvalidAsk, match="did not answer"):
         as_account(US, never.wait)

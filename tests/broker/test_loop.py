@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from jupyter_gpu.broker.store import Store
+from jupyter_gpu.broker.store.store import Store
 from jupyter_gpu.errors import InvalidAsk, LeaseLost, NotFound, StoreUnavailable
 from jupyter_gpu.model import Cancel, Holder, LoadPolicy, Policy, QuotaRule, Release, SeeProbe, State, Submit, Tick
 

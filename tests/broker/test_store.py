@@ -13,7 +13,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from jupyter_gpu.broker.store import SNAPSHOTS_KEPT, Record
+from jupyter_gpu.broker.store.store import SNAPSHOTS_KEPT, Record
 from jupyter_gpu.core.lifecycle import Amended, AnyEvent, Ended, PolicyLoaded, Submitted
 from jupyter_gpu.errors import InvalidAsk, StoreUnavailable
 from jupyter_gpu.model import (
@@ -109,7 +109,7 @@ def test_load_and_replay_agree_with_the_world_that_was_committed(steps, kept):
     folder = Path(tempfile.mkdtemp(prefix="jg-"))
     with (
         mock.patch("jupyter_gpu.model.world.KEPT_ENDED", kept),
-        mock.patch("jupyter_gpu.broker.store.KEPT_ENDED", kept),
+        mock.patch("jupyter_gpu.broker.store.store.KEPT_ENDED", kept),
     ):
         play = Play(open_store(folder)).begin()
         for verb, which, amount in steps:
@@ -153,7 +153,7 @@ def test_use_that_no_window_reaches_is_forgotten_in_the_file_too(play):
 def test_only_the_newest_ended_workloads_come_back_and_all_stay_in_the_file(play, monkeypatch):
     """A world keeps so many ended workloads; the history keeps them all."""
     monkeypatch.setattr("jupyter_gpu.model.world.KEPT_ENDED", 3)
-    monkeypatch.setattr("jupyter_gpu.broker.store.KEPT_ENDED", 3)
+    monkeypatch.setattr("jupyter_gpu.broker.store.store.KEPT_ENDED", 3)
     for _ in range(6):
         play.submit(paused=True)
     for id_ in (4, 2, 6, 1, 3, 5):
@@ -172,7 +172,7 @@ def test_only_the_newest_ended_workloads_come_back_and_all_stay_in_the_file(play
 def test_numbers_go_on_where_they_stopped_though_the_last_workload_is_forgotten(play, monkeypatch):
     """An id is given once, for ever: the counter stands in the file by itself."""
     monkeypatch.setattr("jupyter_gpu.model.world.KEPT_ENDED", 1)
-    monkeypatch.setattr("jupyter_gpu.broker.store.KEPT_ENDED", 1)
+    monkeypatch.setattr("jupyter_gpu.broker.store.store.KEPT_ENDED", 1)
     for _ in range(2):
         play.submit(paused=True)
     for id_ in (2, 1):

@@ -13,9 +13,9 @@ import psutil
 import pytest
 import sqlite_utils
 
-from jupyter_gpu.broker import store_opening
-from jupyter_gpu.broker.store import Store
-from jupyter_gpu.broker.store_migrations import MIGRATIONS, known_names
+from jupyter_gpu.broker.store.migrations import MIGRATIONS, known_names
+from jupyter_gpu.broker.store.store import Store
+from jupyter_gpu.broker.store.store import opening as store_opening
 from jupyter_gpu.errors import Conflict, NotFound, StoreUnavailable
 from jupyter_gpu.model import EndReason, Kind, Policy, State
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 import jupyter_gpu
-from jupyter_gpu.broker.telemetry import Telemetry
+from jupyter_gpu.broker.telemetry.sampler import Telemetry
 from jupyter_gpu.model import Device, Reading
 
 A, B = "GPU-a", "GPU-b"
@@ -267,7 +267,7 @@ async def test_a_source_that_raises_does_not_end_the_sampler(telemetry, source, 
 
 def test_a_fault_is_logged_once(caplog):
     """One line when it begins and one when it is over, not one a second (gpuopenanalytics/pynvml#43)."""
-    caplog.set_level(logging.INFO, logger="jupyter_gpu.broker.telemetry")
+    caplog.set_level(logging.INFO, logger="jupyter_gpu.broker.telemetry.sampler")
 
     @with_telemetry()
     async def body(telemetry, source, samples):
@@ -320,7 +320,7 @@ def test_nobody_is_asked_before_the_start():
 
 HANGING = """
 import asyncio, threading
-from jupyter_gpu.broker.telemetry import Telemetry
+from jupyter_gpu.broker.telemetry.sampler import Telemetry
 
 class Hanging:
     fault = busy_with = None

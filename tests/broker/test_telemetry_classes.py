@@ -2,7 +2,7 @@
 
 import pytest
 
-from jupyter_gpu.broker.telemetry_classes import device_class
+from jupyter_gpu.broker.telemetry.classes import device_class
 
 MIB = 1 << 20
 

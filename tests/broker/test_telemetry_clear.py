@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from jupyter_gpu.broker.telemetry_clear import (
+from jupyter_gpu.broker.telemetry.clear import (
     LOST,
     SLACK_BYTES,
     Unreadable,

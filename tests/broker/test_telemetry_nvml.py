@@ -5,8 +5,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from jupyter_gpu.broker.telemetry_clear import condition_of
-from jupyter_gpu.broker.telemetry_nvml import NvmlSource
+from jupyter_gpu.broker.telemetry.clear import condition_of
+from jupyter_gpu.broker.telemetry.nvml import NvmlSource
 from jupyter_gpu.model import Condition
 
 MIB, GIB = 1 << 20, 1 << 30

@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from jupyter_gpu.broker.telemetry_simulated import (
+from jupyter_gpu.broker.telemetry.simulated import (
     BASELINE_BYTES,
     BYTES_VARIABLE,
     SimulatedSource,
@@ -173,7 +173,7 @@ def test_a_long_environment_is_read_whole(source, run):
 def test_the_reader_itself_is_on_no_device(source, monkeypatch):
     """A broker that was started in a pinned shell does not use the device."""
     script = (
-        "import sys; from jupyter_gpu.broker.telemetry_simulated import SimulatedSource;"
+        "import sys; from jupyter_gpu.broker.telemetry.simulated import SimulatedSource;"
         "source = SimulatedSource(1, place=sys.argv[1]); print(source.read(source.uuids)[0].processes)"
     )
     done = subprocess.run(
@@ -191,7 +191,7 @@ def test_the_reader_itself_is_on_no_device(source, monkeypatch):
 def test_utilisation_follows_the_processor(source, run, monkeypatch):
     """It is the processor time between two looks; the first look cannot know it, and it ends with the work."""
     clock = [1000.0]
-    monkeypatch.setattr("jupyter_gpu.broker.telemetry_simulated.time.monotonic", lambda: clock[0])
+    monkeypatch.setattr("jupyter_gpu.broker.telemetry.simulated.time.monotonic", lambda: clock[0])
     process = run(
         "import sys, time\n"
         "print(flush=True)\n"
@@ -261,7 +261,7 @@ def test_a_zombie_that_stays_costs_no_second_scan(source, run, monkeypatch):
 
 def test_it_works_without_getdents64(source, run, monkeypatch):
     """Older C libraries lack it; the list is then made by os.listdir."""
-    monkeypatch.setattr("jupyter_gpu.broker.telemetry_simulated._getdents", None)
+    monkeypatch.setattr("jupyter_gpu.broker.telemetry.simulated._getdents", None)
 
     process = run(CUDA_VISIBLE_DEVICES=source.uuids[0])
 

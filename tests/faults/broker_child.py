@@ -27,7 +27,7 @@ from jupyter_gpu.broker import app as wiring
 from jupyter_gpu.broker.engines.base import Stage
 from jupyter_gpu.broker.engines.local import LocalEngine
 from jupyter_gpu.broker.loop import Loop
-from jupyter_gpu.broker.store import Store
+from jupyter_gpu.broker.store.store import Store
 from jupyter_gpu.errors import GpuError, StoreUnavailable
 from jupyter_gpu.model import Cancel, Extend, LetGo, Move, Pause, Release, State, Submit, Tick, Uncordon, Workload
 

@@ -23,8 +23,8 @@ import msgspec
 import psutil
 
 from jupyter_gpu.broker.engines import aftermath, files, procs
-from jupyter_gpu.broker.store import Store
-from jupyter_gpu.broker.store_rows import snapshot_of
+from jupyter_gpu.broker.store.rows import snapshot_of
+from jupyter_gpu.broker.store.store import Store
 from jupyter_gpu.model import Ask, JobSpec, Kind, Policy, QueuePolicy, Release, Submit, Workload, World
 from jupyter_gpu.paths import machine_id
 

@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from jupyter_gpu.broker.store import Store
+from jupyter_gpu.broker.store.store import Store
 from jupyter_gpu.model import EndReason, State
 from jupyter_gpu.paths import machine_id
 from tests.faults.house import QUICK, House, job, reservation, until

@@ -6,9 +6,9 @@ import sys
 
 import pytest
 
-from jupyter_gpu.broker.telemetry import Telemetry
-from jupyter_gpu.broker.telemetry_clear import why_not_clear
-from jupyter_gpu.broker.telemetry_nvml import NvmlSource
+from jupyter_gpu.broker.telemetry.clear import why_not_clear
+from jupyter_gpu.broker.telemetry.nvml import NvmlSource
+from jupyter_gpu.broker.telemetry.sampler import Telemetry
 
 HELD_BYTES = 1 << 30
 

@@ -31,9 +31,7 @@ def test_the_drawing_is_the_tree():
 
 def test_no_error_is_outside_the_tree():
     """Whoever catches GpuError catches everything, and TREE names every class that the module defines."""
-    defined = {
-        kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, Exception)
-    }
+    defined = {kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, Exception)}
 
     assert defined == {GpuError, *TREE}
 
@@ -120,8 +118,7 @@ anything = st.recursive(
 
 @given(
     status=st.integers(100, 599),
-    body=anything
-    | st.fixed_dictionaries({}, optional={"code": anything, "message": anything, "hint": anything}),
+    body=anything | st.fixed_dictionaries({}, optional={"code": anything, "message": anything, "hint": anything}),
 )
 def test_no_answer_breaks_the_client(status, body):
     """Whatever comes back, the user gets one GpuError with a sentence in it."""

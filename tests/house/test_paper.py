@@ -35,13 +35,9 @@ def test_the_changelog_tells_of_this_version():
 @pytest.mark.parametrize("page", PAGES)
 def test_every_make_command_exists(page):
     """Who types what a page says gets what it promises."""
-    targets = set(
-        re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), flags=re.MULTILINE)
-    )
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), flags=re.MULTILINE))
     named = set(
-        re.findall(
-            r"^(?:\$ |    )?make ([a-z-]+)|`make ([a-z-]+)", (ROOT / page).read_text(), flags=re.MULTILINE
-        )
+        re.findall(r"^(?:\$ |    )?make ([a-z-]+)|`make ([a-z-]+)", (ROOT / page).read_text(), flags=re.MULTILINE)
     )
 
     assert {first or second for first, second in named} <= targets

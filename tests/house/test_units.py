@@ -199,9 +199,7 @@ def test_a_flood_is_refused_in_one_line(parse):
     assert len(refusal.value.message) < 120
 
 
-@given(
-    st.text(max_size=30) | st.text("0123456789.+-:eEhmsdwkMGTiB ", max_size=12) | st.integers() | st.floats()
-)
+@given(st.text(max_size=30) | st.text("0123456789.+-:eEhmsdwkMGTiB ", max_size=12) | st.integers() | st.floats())
 def test_reading_gives_a_whole_number_or_a_refusal(text):
     """Whatever is typed, the answer is a whole number in bounds or an InvalidAsk, never another error."""
     for parse, most in ((parse_seconds, MAX_SECONDS), (parse_bytes, MAX_BYTES)):

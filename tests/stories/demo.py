@@ -71,7 +71,7 @@ def _tell_the_story(console: Console, tell: Tell, scratch: Path) -> list[str]:
 
 def _real_devices() -> int:
     """How many GPUs the driver shows; 0 without one."""
-    from jupyter_gpu.broker.telemetry_nvml import NvmlSource
+    from jupyter_gpu.broker.telemetry.nvml import NvmlSource
 
     return len(NvmlSource().devices() or ())
 

@@ -1,7 +1,7 @@
 """docs/openapi.json, from the route table and the model."""
 
-from jupyter_gpu.broker.api import ROUTES
-from jupyter_gpu.broker.openapi import document
+from jupyter_gpu.broker.api.openapi import document
+from jupyter_gpu.broker.api.routes import ROUTES
 
 TARGET = "docs/openapi.json"
 

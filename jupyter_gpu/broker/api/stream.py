@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from ..core.status import view
-from ..model import Caller, Change, State, Workload, World
-from . import api_views as views
-from .api_base import Base, endpoint
+from ...core.status import view
+from ...model import Caller, Change, State, Workload, World
+from . import views
+from .base import Base, endpoint
 
 if TYPE_CHECKING:
-    from .loop import Loop
+    from ..loop import Loop
 
 COALESCE_SECONDS = 1.0
 HEARTBEAT_SECONDS = 15.0

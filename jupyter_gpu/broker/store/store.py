@@ -17,12 +17,12 @@ from pathlib import Path
 
 import msgspec
 
-from ..core.lifecycle import OfWorkload, Submitted, evolve
-from ..errors import StoreUnavailable
-from ..model import KEPT_ENDED, Kind, Policy, State, Workload, World
-from . import store_opening as opening
-from .store_faults import damaged, said_plainly, vanished
-from .store_rows import (
+from ...core.lifecycle import OfWorkload, Submitted, evolve
+from ...errors import StoreUnavailable
+from ...model import KEPT_ENDED, Kind, Policy, State, Workload, World
+from . import opening
+from .faults import damaged, said_plainly, vanished
+from .rows import (
     Record,
     Row,
     Snapshot,

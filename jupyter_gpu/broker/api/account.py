@@ -16,7 +16,7 @@ import threading
 from collections.abc import Callable
 from typing import NamedTuple, TypeVar
 
-from ..errors import InvalidAsk, NotAllowed
+from ...errors import InvalidAsk, NotAllowed
 
 T = TypeVar("T")
 

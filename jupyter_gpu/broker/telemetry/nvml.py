@@ -17,9 +17,9 @@ from typing import Any
 import pynvml
 from msgspec.structs import replace
 
-from ..model import Device, Reading
-from .telemetry_classes import device_class
-from .telemetry_clear import LOST
+from ...model import Device, Reading
+from .classes import device_class
+from .clear import LOST
 
 # Numbers of nvmlReturn_t, so that it does not matter which release of the bindings names them.
 _UNKNOWN = 999

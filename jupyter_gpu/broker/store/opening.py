@@ -12,9 +12,9 @@ from pathlib import Path
 import psutil
 import sqlite_utils
 
-from ..errors import Conflict, NotFound
-from .store_faults import BUSY_SECONDS, damaged
-from .store_migrations import MIGRATIONS, known_names
+from ...errors import Conflict, NotFound
+from .faults import BUSY_SECONDS, damaged
+from .migrations import MIGRATIONS, known_names
 
 FILE_NAME = "broker.db"
 

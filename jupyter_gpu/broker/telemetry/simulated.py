@@ -19,9 +19,9 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from ..errors import InvalidAsk
-from ..model import Device, Reading
-from ..units import parse_bytes
+from ...errors import InvalidAsk
+from ...model import Device, Reading
+from ...units import parse_bytes
 
 #: A process with this in its environment holds so much, whatever its resident size is.
 BYTES_VARIABLE = "JUPYTER_GPU_SIMULATED_BYTES"

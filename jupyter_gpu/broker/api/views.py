@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 
-from ..core.lifecycle import Ended, Event, Evicted, Requeued, Started
-from ..core.status import device_view, device_views, may_see_names, quota_views, status, view
-from ..errors import LeaseLost, NotFound
-from ..model import (
+from ...core.lifecycle import Ended, Event, Evicted, Requeued, Started
+from ...core.status import device_view, device_views, may_see_names, quota_views, status, view
+from ...errors import LeaseLost, NotFound
+from ...model import (
     Caller,
     Device,
     DevicePage,
@@ -33,8 +33,8 @@ from ..model import (
 )  # fmt: skip
 
 if TYPE_CHECKING:
-    from .loop import Loop
-    from .store import Record, Store
+    from ..loop import Loop
+    from ..store.store import Record, Store
 
 #: SQLite's largest id.
 LARGEST_ID = 2**63 - 1

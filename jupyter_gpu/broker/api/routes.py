@@ -8,8 +8,8 @@ from typing import Annotated, ClassVar
 import msgspec
 from tornado.web import RequestHandler
 
-from ..errors import LimitExceeded
-from ..model import (
+from ...errors import LimitExceeded
+from ...model import (
     BrokerView,
     Cancel,
     Cordon,
@@ -39,16 +39,16 @@ from ..model import (
     WorkloadPage,
     WorkloadView,
 )  # fmt: skip
-from ..units import MAX_SECONDS
-from . import api_views as views
-from .api_base import PREFIX, Api, Base, endpoint
-from .api_log import Log
-from .api_scripts import LARGEST_BYTES
-from .api_stream import Fanout, Stream
-from .api_submit import known_holder, read_submission
-from .auth import Gate
-from .loop import Loop
+from ...units import MAX_SECONDS
+from ..auth import Gate
+from ..loop import Loop
+from . import views
+from .base import PREFIX, Api, Base, endpoint
+from .log import Log
 from .openapi import document
+from .scripts import LARGEST_BYTES
+from .stream import Fanout, Stream
+from .submit import known_holder, read_submission
 
 #: A script of the largest size in base64, and as much again as all other words may have.
 SUBMIT_BYTES = LARGEST_BYTES * 4 // 3 + (4 << 20)

@@ -18,16 +18,16 @@ import msgspec
 from tornado.iostream import StreamClosedError
 from tornado.web import Application, Finish, HTTPError, RequestHandler
 
-from .. import __version__
-from ..errors import Conflict, GpuError, InvalidAsk, NotAllowed, NotFound
-from ..model import Caller, Command, Device, DeviceView, Kind, Scope, Workload, WorkloadView
-from ..versions import HEADER, misfit
-from . import api_views as views
-from .auth import Gate
+from ... import __version__
+from ...errors import Conflict, GpuError, InvalidAsk, NotAllowed, NotFound
+from ...model import Caller, Command, Device, DeviceView, Kind, Scope, Workload, WorkloadView
+from ...versions import HEADER, misfit
+from ..auth import Gate
+from . import views
 
 if TYPE_CHECKING:
-    from .api_stream import Fanout
-    from .loop import Loop
+    from ..loop import Loop
+    from .stream import Fanout
 
 log = logging.getLogger(__name__)
 

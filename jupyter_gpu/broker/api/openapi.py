@@ -9,8 +9,8 @@ from typing import Any
 
 import msgspec
 
-from .. import __version__
-from ..model import API_VERSION, Change
+from ... import __version__
+from ...model import API_VERSION, Change
 
 _REF = "#/components/schemas/{name}"
 _VERBS = ("get", "post")

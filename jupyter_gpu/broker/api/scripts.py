@@ -20,9 +20,9 @@ import time
 from collections.abc import Container
 from pathlib import Path
 
-from ..errors import InvalidAsk, StoreUnavailable
-from ..model import Script
-from .api_account import Account
+from ...errors import InvalidAsk, StoreUnavailable
+from ...model import Script
+from .account import Account
 
 LARGEST_BYTES = 16 << 20
 _LONGEST_NAME = 100

@@ -11,9 +11,9 @@ from typing import Annotated
 
 import msgspec
 
-from ..errors import NotAllowed, NotFound
-from ..model import Kind, Scope, State, Workload
-from .api_base import Base, endpoint
+from ...errors import NotAllowed, NotFound
+from ...model import Kind, Scope, State, Workload
+from .base import Base, endpoint
 
 #: How often a log that is followed is looked at: a file that grows tells nobody.
 LOOK_SECONDS = 0.2

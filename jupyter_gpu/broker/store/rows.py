@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
-from ..core.lifecycle import (
+from ...core.lifecycle import (
     AnyEvent,
     DeviceAppeared,
     DeviceMarked,
@@ -15,7 +15,7 @@ from ..core.lifecycle import (
     OfWorkload,
     Submitted,
 )
-from ..model import Device, Policy, Workload, World
+from ...model import Device, Policy, Workload, World
 
 UsageKey = tuple[str, str, str, str]
 Usage = dict[UsageKey, dict[int, int]]

@@ -16,8 +16,8 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple, Protocol
 
-from ..model import Device, Reading, Sample
-from .telemetry_clear import process_name
+from ...model import Device, Reading, Sample
+from .clear import process_name
 
 log = logging.getLogger(__name__)
 

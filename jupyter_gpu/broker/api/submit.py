@@ -17,16 +17,16 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from ..environment import LONGEST_STRING_BYTES, MOST_TOTAL_BYTES, scrub, unpacked
-from ..errors import InvalidAsk
-from ..model import Ask, Caller, Holder, JobSpec, Kind, Policy, Submit, SubmitBody, pack_bytes
-from ..units import MAX_SECONDS
-from .api_account import Account, account_of, as_account, uid_of
-from .api_scripts import keep_script
-from .engines import procs
+from ...environment import LONGEST_STRING_BYTES, MOST_TOTAL_BYTES, scrub, unpacked
+from ...errors import InvalidAsk
+from ...model import Ask, Caller, Holder, JobSpec, Kind, Policy, Submit, SubmitBody, pack_bytes
+from ...units import MAX_SECONDS
+from ..engines import procs
+from .account import Account, account_of, as_account, uid_of
+from .scripts import keep_script
 
 if TYPE_CHECKING:
-    from .loop import Loop
+    from ..loop import Loop
 
 #: Kinds of holders that a client may be; `attempt` is the engine's own.
 HOLDER_KINDS = ("kernel", "server", "shell", "command")

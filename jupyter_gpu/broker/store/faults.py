@@ -11,7 +11,7 @@ from pathlib import Path
 
 import msgspec
 
-from ..errors import InvalidAsk, StoreUnavailable
+from ...errors import InvalidAsk, StoreUnavailable
 
 #: How long a lock that somebody else holds is waited for. Short: whoever asks gets an answer, the queue waits unharmed.
 BUSY_SECONDS = 2.0

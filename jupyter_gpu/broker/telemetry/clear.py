@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from pathlib import Path
 
-from ..model import Condition, Reading
-from ..units import format_bytes
+from ...model import Condition, Reading
+from ...units import format_bytes
 
 #: How much more than when it was last empty a device may show and still be at rest: less than any CUDA context takes.
 SLACK_BYTES = 128 << 20

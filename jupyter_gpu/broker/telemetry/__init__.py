@@ -1,0 +1,1 @@
+"""Readings of the devices: the only room with NVML, and simulated devices beside it."""
