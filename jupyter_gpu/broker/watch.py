@@ -58,6 +58,17 @@ class Watch:
         self._looked_at = 0.0
         self._had_fault = False
 
+    async def _give_up_the_others(self) -> None:
+        """Devices of another making than this broker's are not there: simulated ones, or real ones in a demo.
+
+        Nothing will ever be read of them, so what was left on them would be waited for, and held, for ever.
+        """
+        for device in list(self._loop.world.devices.values()):
+            if device.simulated is not self._loop.simulated and device.condition is not Condition.LOST:
+                kind = "simulated" if device.simulated else "real"
+                detail = f"this broker does not serve {kind} GPUs"
+                await self._tell(SeeCondition(device=device.uuid, condition=Condition.LOST, detail=detail))
+
     @property
     def fault(self) -> str | None:
         """Why no device can be read now, with its remedy; None while all is well."""
@@ -66,6 +77,7 @@ class Watch:
     async def start(self) -> None:
         """Learn which devices there are, and hear of every sample."""
         self._telemetry.start(asyncio.get_running_loop(), self.on_sample)
+        await self._give_up_the_others()
         await self.look_for_devices()
 
     async def close(self) -> None:
@@ -189,7 +201,7 @@ class Watch:
         if is_done or alive:
             return
         if alive is False or self._loop.has_lapsed(it):
-            detail = f"{holder.kind} {holder.name} is gone" if alive is False else f"{holder.name} did not renew"
+            detail = f"its {holder.kind} {holder.name} has ended" if alive is False else f"{holder.name} did not renew"
             self._spawn(self._tell(SeeHolderGone(workload=it.id, holder_number=holder.number, detail=detail)))
 
     def _end(self, it: Workload, holder: Holder) -> None:

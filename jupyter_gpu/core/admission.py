@@ -9,8 +9,9 @@ from math import isfinite
 
 import msgspec
 
-from ..errors import InvalidAsk, LimitExceeded, NotAllowed
+from ..errors import Conflict, InvalidAsk, LimitExceeded, NotAllowed
 from ..model import Ask, Kind, Policy, Profile, QueuePolicy, Submit, WaitingReason, Workload, World
+from ..units import format_bytes, format_seconds
 from .forecast import rank_ms
 from .lifecycle import Event, Submitted
 from .placement import most_at_once
@@ -23,6 +24,7 @@ LONGEST_SECONDS = 10 * 366 * 86_400
 def submit(world: World, command: Submit, now: float) -> list[Event]:
     """Let a workload in, or say why it cannot be meant. A key that the owner has used already adds nothing."""
     if command.idempotency_key is not None and (command.owner, command.idempotency_key) in world.keys:
+        _refuse_another(world.workloads[world.keys[command.owner, command.idempotency_key]], command)
         return []
     command = _with_profile(world.policy, command)
     team = _team_for(world.policy, command)
@@ -55,6 +57,21 @@ def submit(world: World, command: Submit, now: float) -> list[Event]:
     )
     rank = rank_ms(it, world, use_permille(world, it.owner, it.team, now))
     return [Submitted(at=now, it=msgspec.structs.replace(it, rank_ms=rank))]
+
+
+def _refuse_another(it: Workload, command: Submit) -> None:
+    """A key repeats an ask whose answer was lost. With another command it is a slip, and must not look like success."""
+    before, asked = it.spec, command.spec
+    if it.kind is command.kind and (
+        before is None
+        or asked is None
+        or (before.argv, before.folder, before.script_copy) == (asked.argv, asked.folder, asked.script_copy)
+    ):
+        return
+    raise Conflict(
+        f"the key {command.idempotency_key!r} belongs to {it.title}, which runs something else",
+        hint="Use another key for another command; the same key is for asking again for the same.",
+    )
 
 
 def _with_profile(policy: Policy, command: Submit) -> Submit:
@@ -125,8 +142,16 @@ def _limited(world: World, command: Submit, queue: QueuePolicy) -> Ask:
         ask = msgspec.structs.replace(ask, duration_seconds=min(usual, queue.longest_seconds or usual))
     if queue.longest_seconds is not None and (ask.duration_seconds or 0) > queue.longest_seconds:
         raise LimitExceeded(
-            f"{ask.duration_seconds} s is longer than the {queue.longest_seconds} s that the queue {queue.name} allows",
+            f"{format_seconds(ask.duration_seconds)} is longer than the {format_seconds(queue.longest_seconds)} that "
+            f"the queue {queue.name} allows",
             hint="Ask for less, or send the work to a queue for long jobs.",
+        )
+    grace = 0 if command.spec is None else command.spec.grace_seconds or 0
+    if grace > world.policy.most_grace_seconds:
+        raise LimitExceeded(
+            f"a grace of {format_seconds(grace)} is longer than the {format_seconds(world.policy.most_grace_seconds)} "
+            "that others may be kept waiting",
+            hint="Save more often, so that less is left to save when the notice comes.",
         )
     most = world.policy.most_devices
     if most is not None and ask.devices > most:
@@ -155,7 +180,9 @@ def _refuse_the_meaningless(command: Submit) -> None:
                 f"a {word} of {value} cannot be meant", hint="Give something above zero, like 2h or 20GiB."
             )
     if (ask.duration_seconds or 0) > LONGEST_SECONDS:
-        raise InvalidAsk(f"a length of {ask.duration_seconds} s cannot be meant", hint="Give a length like 2h or 3d.")
+        raise InvalidAsk(
+            f"a length of {format_seconds(ask.duration_seconds)} cannot be meant", hint="Give a length like 2h or 3d."
+        )
     if command.not_before is not None and not isfinite(command.not_before):
         raise InvalidAsk(f"{command.not_before} is no instant", hint="Give a time like 18:00 or in 3h.")
 
@@ -174,11 +201,18 @@ def _refuse_the_impossible(world: World, ask: Ask) -> None:
         if wanted is not None and wanted not in there:
             raise InvalidAsk(f"there is no {word} {wanted!r} here", hint="Use one of: " + ", ".join(there) + ".")
     most = most_at_once(world, ask)
-    if most < ask.devices:
-        what = f" of class {ask.device_class}" if ask.device_class else ""
-        what += " with that much memory" if ask.memory_bytes or ask.min_free_bytes else ""
-        what += " in one link group" if ask.same_link_group else ""
+    if most >= ask.devices:
+        return
+    if ask.memory_bytes is not None and not any(device.shareable for device in world.devices.values()):
         raise LimitExceeded(
-            f"{ask.devices} devices{what} cannot be had on one node: there {'is' if most == 1 else 'are'} {most}",
-            hint="`jupyter gpu devices` shows what there is.",
+            "a part of a GPU's memory cannot be had: no GPU here is shared",
+            hint="Ask for a whole one: leave --memory out, or use --min-free for one with that much free.",
         )
+    what = f" of class {ask.device_class}" if ask.device_class else ""
+    memory = max(ask.memory_bytes or 0, ask.min_free_bytes or 0)
+    what += f" with {format_bytes(memory)}" if memory else ""
+    what += " in one link group" if ask.same_link_group else ""
+    raise LimitExceeded(
+        f"{ask.devices} GPU{'s' if ask.devices > 1 else ''}{what} cannot be had on one node: the most is {most}",
+        hint="`jupyter gpu devices` shows what there is.",
+    )

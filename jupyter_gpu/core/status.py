@@ -25,7 +25,8 @@ from ..model import (
 )
 from ..units import format_seconds, format_when
 from .forecast import ahead_of, expected_end_at
-from .placement import in_order, suits
+from .outlook import expected_start_at
+from .placement import in_order, is_well, suits
 from .quota import HOUR_MS, Ledger, available_again_at, bind
 from .victims import is_in_overtime
 
@@ -58,39 +59,32 @@ def view(
     is_mine = it.owner == caller.name
     ahead = ahead_of(world, it) if alone and it.state is State.QUEUED else ahead
     names = may_see_names(world, it, caller)
+    may_look = is_mine or caller.is_operator
     return WorkloadView(
-        id=it.id,
-        kind=it.kind,
-        state=it.state,
+        **{name: getattr(it, name) for name in _SEEN_BY_ALL},
+        **_of_lease(it.lease),
         owner=it.owner if names else None,
         team=it.team if names else None,
-        queue=it.queue,
         name=it.name if names else None,
-        ask=it.ask,
-        submitted_at=it.submitted_at,
-        priority=it.priority,
-        waiting=it.waiting,
         reason=sentence(world, it, caller, now, ahead) if alone or explained else "",
         ahead=ahead,
-        paused=it.paused,
-        lifted=it.lifted,
-        not_before=it.not_before,
-        back_off_until=it.back_off_until,
-        **_of_lease(it.lease),
+        expected_start_at=None if ahead is None else expected_start_at(world, it, now, ahead),
         overtime=is_in_overtime(it, now),
-        holder=it.holder if is_mine or caller.is_operator else None,
-        attempt=it.attempt,
-        started_at=it.started_at,
+        holder=it.holder if may_look else None,
         notice=notice_of(it),
-        outcome=it.outcome if is_mine or caller.is_operator else None,
-        end=it.end,
-        ended_at=it.ended_at,
-        detail=it.detail if is_mine or caller.is_operator else "",
+        outcome=it.outcome if may_look else None,
+        detail=it.detail if may_look else "",
         preemptions=len(it.preempted_at),
-        failures=it.failures,
         is_mine=is_mine,
-        spec=it.spec if alone and (is_mine or caller.is_operator) else None,
+        spec=it.spec if alone and may_look else None,
     )
+
+
+#: What of a workload concerns everybody, under the same names in the view.
+_SEEN_BY_ALL = (
+    "id", "kind", "state", "queue", "ask", "submitted_at", "priority", "waiting", "paused", "lifted", "not_before",
+    "back_off_until", "attempt", "started_at", "end", "ended_at", "failures",
+)  # fmt: skip
 
 
 def _of_lease(lease: Lease | None) -> dict[str, Any]:
@@ -219,7 +213,7 @@ def sentence(world: World, it: Workload, caller: Caller, now: float, ahead: int 
     if it.state is State.QUEUED:
         return _why_waiting(world, it, caller, now, ahead or 0)
     if it.state is State.ENDED:
-        return f"Ended: {it.end}." + (f" {it.detail}." if it.detail else "")
+        return f"It ended: {it.end}" + (f" ({it.detail})." if it.detail else ".")
     if it.state is State.YIELDING:
         if it.outcome is not None:
             return "It is over; its devices are being checked before anybody else gets them."
@@ -263,7 +257,10 @@ def _why_waiting(world: World, it: Workload, caller: Caller, now: float, ahead: 
             return f"There is no such GPU at the moment. {where}"
         case _:
             way_out = f"Leave the line with `jupyter gpu cancel {it.id}`."
-            return f"No GPU is free: {_who_holds(world, it, caller, now)}. {where} {way_out}"
+            at = expected_start_at(world, it, now, ahead)
+            expected = "" if at is None else f" Expected by about {format_when(at, now)}."
+            what = f"{_how_many_are_free(world, it)}: {_who_holds(world, it, caller, now)}"
+            return f"{what}. {where}{expected} {way_out}"
 
 
 def _again_text(world: World, it: Workload, now: float) -> str:
@@ -274,6 +271,14 @@ def _again_text(world: World, it: Workload, now: float) -> str:
         if at is not None:
             instants.append(at)
     return f"Some are available again at {format_when(max(instants), now)}. " if instants else ""
+
+
+def _how_many_are_free(world: World, it: Workload) -> str:
+    """Like "No GPU is free", or "1 of the 2 GPUs it wants is free"."""
+    free = sum(1 for d in world.devices.values() if suits(d, it.ask) and is_well(d) and d.uuid not in world.leases)
+    if free == 0:
+        return "No GPU is free"
+    return f"{free} of the {it.ask.devices} GPUs it wants {'is' if free == 1 else 'are'} free"
 
 
 def _who_holds(world: World, it: Workload, caller: Caller, now: float) -> str:

@@ -70,8 +70,8 @@ def _of_evicted(world: World, it: Workload, outcome: Outcome, now: float) -> Req
     if eviction is EvictionReason.HUNG and it.failures < world.policy.failures:
         return Requeued(at=now, workload=it.id, cause="failed", detail="it hung")
     if eviction in COMES_BACK and not (eviction is EvictionReason.DEVICE_LOST and it.losses >= world.policy.losses):
-        forced = "; ended by force: " + ", ".join(outcome.forced) if outcome.forced else ""
-        return Requeued(at=now, workload=it.id, cause=str(eviction), detail=f"{eviction}{forced}")
+        forced = "ended by force: " + ", ".join(outcome.forced) if outcome.forced else ""
+        return Requeued(at=now, workload=it.id, cause=str(eviction), detail=forced)
     return Ended(at=now, workload=it.id, end=END_OF[eviction], detail=it.detail)
 
 
@@ -89,7 +89,10 @@ def _of_attempt(world: World, it: Workload, outcome: Outcome, now: float) -> Req
         return Requeued(at=now, workload=it.id, cause=str(outcome.end), detail=outcome.detail)
     if outcome.end is EndReason.FAILED and _is_worth_repeating(world, it, outcome):
         return Requeued(at=now, workload=it.id, cause="failed", detail=outcome.detail)
-    return Ended(at=now, workload=it.id, end=outcome.end, detail=outcome.detail)
+    detail = outcome.detail
+    if outcome.end is EndReason.FAILED and _is_same_crash(it.last_failure, outcome):
+        detail += "; the same twice without a newer checkpoint, so it is not repeated again"
+    return Ended(at=now, workload=it.id, end=outcome.end, detail=detail)
 
 
 def _of_engine_fault(world: World, it: Workload, outcome: Outcome, now: float) -> Requeued:

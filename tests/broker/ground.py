@@ -130,7 +130,7 @@ class FakeTelemetry:
 
 IDENTITY = BrokerView(
     version="0", api_version=1, pid=1, user="ada", node="here", store_id="", state_dir="", policy_digest="", devices=0,
-    simulated=True, started_at=0.0, stops_at=None, warnings=(),
+    simulated=False, started_at=0.0, stops_at=None, warnings=(),
 )  # fmt: skip
 
 

@@ -12,7 +12,7 @@ import msgspec
 from jupyter_gpu.broker.engines import procs
 from jupyter_gpu.broker.loop import Loop
 from jupyter_gpu.broker.watch import Watch
-from jupyter_gpu.model import Condition, EndReason, Holder, Release, Sample, State, WaitingReason
+from jupyter_gpu.model import Condition, EndReason, Holder, Release, Sample, SeeDevices, State, WaitingReason
 
 from .ground import FakeTelemetry, a_job, a_loop, a_reservation, devices
 
@@ -140,7 +140,7 @@ def test_a_reservation_whose_holder_is_gone_is_given_back(tmp_path: Path) -> Non
         await look_until(loop, watch, held, State.YIELDING)
         outcome = loop.world.workloads[held].outcome
         assert outcome is not None
-        assert "is gone" in outcome.detail
+        assert outcome.detail == "its shell sleeper has ended"
 
     story(tell, tmp_path)
 
@@ -195,5 +195,19 @@ def test_a_command_that_does_not_leave_is_ended_and_a_shell_never_is(tmp_path: P
         waiting = (await loop.handle(a_reservation("ada", holder=shell))).workload or 0
         await loop.handle(Release(workload=waiting, by="ada"))
         watch.look_around()  # would end this very process
+
+    story(tell, tmp_path)
+
+
+def test_devices_of_another_making_are_not_waited_for(tmp_path: Path) -> None:
+    """A broker that does not simulate can never read simulated devices: what was left on them is over, not stuck."""
+
+    async def tell(loop: Loop, watch: Watch, telemetry: FakeTelemetry) -> None:
+        made_up = msgspec.structs.replace(devices(1)[0], uuid="GPU-made-up", index=7, simulated=True)
+        await loop.handle(SeeDevices(pool="local", devices=(*devices(1), made_up)))
+        await watch._give_up_the_others()
+        assert loop.world.devices["GPU-made-up"].condition is Condition.LOST
+        assert "does not serve simulated GPUs" in loop.world.devices["GPU-made-up"].condition_detail
+        assert loop.world.devices[GPU].condition is None
 
     story(tell, tmp_path)

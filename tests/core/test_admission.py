@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from jupyter_gpu.core.admission import LONGEST_SECONDS
-from jupyter_gpu.errors import InvalidAsk, LimitExceeded, NotAllowed
+from jupyter_gpu.errors import Conflict, InvalidAsk, LimitExceeded, NotAllowed
 from jupyter_gpu.model import Ask, Cancel, Kind, Policy, Profile, QueuePolicy, SeeDevices, Submit
 from jupyter_gpu.model.policy import DEFERRED, INTERACTIVE, TRAINING
 from tests.world import DAY, GIB, HOUR, Play, a_device, a_job, a_reservation, a_spec
@@ -57,14 +57,15 @@ def test_what_cannot_be_meant_is_refused_with_the_word_that_is_wrong(command, sa
 @pytest.mark.parametrize(
     ("command", "said"),
     [
-        (a_job(devices=5), "5 devices cannot be had on one node: there are 4"),
-        (a_job(devices=10**9), "there are 4"),
-        (a_job(devices=3, same_link_group=True), "in one link group .* there are 2"),
-        (a_job(devices=2, device_class="l4"), "of class l4 .* there is 1"),
-        (a_job(memory_bytes=25 * GIB), "with that much memory .* there are 0"),
-        (a_job(min_free_bytes=81 * GIB), "with that much memory"),
-        (a_job(devices=4, min_free_bytes=80 * GIB, device_class="l4"), "there are 0"),
-        (a_reservation(seconds=13 * HOUR), "longer than the 43200 s"),
+        (a_job(devices=5), "5 GPUs cannot be had on one node: the most is 4"),
+        (a_job(devices=10**9), "the most is 4"),
+        (a_job(devices=3, same_link_group=True), "in one link group .* the most is 2"),
+        (a_job(devices=2, device_class="l4"), "2 GPUs of class l4 .* the most is 1"),
+        (a_job(memory_bytes=25 * GIB), "1 GPU with 25GiB .* the most is 0"),
+        (a_job(min_free_bytes=81 * GIB), "with 81GiB"),
+        (a_job(devices=4, min_free_bytes=80 * GIB, device_class="l4"), "the most is 0"),
+        (a_job(spec=a_spec(grace_seconds=9 * HOUR)), "a grace of 9h is longer than the 15m"),
+        (a_reservation(seconds=13 * HOUR), "13h is longer than the 12h"),
     ],
 )
 def test_more_than_there_could_ever_be_is_refused(command, said):
@@ -180,3 +181,24 @@ def test_a_submission_is_data():
     command = Submit(kind=Kind.JOB, owner="ada", ask=Ask(), spec=a_spec())
 
     assert msgspec.json.decode(msgspec.json.encode(command), type=Submit) == command
+
+
+def test_a_part_of_memory_where_nothing_is_shared_says_so():
+    """The refusal names the reason, not a number that nobody understands."""
+    with pytest.raises(LimitExceeded, match="no GPU here is shared") as refused:
+        Play(1).do(a_job(memory_bytes=GIB))
+    assert "--min-free" in (refused.value.hint or "")
+
+
+def test_a_key_with_another_command_is_a_slip_and_not_a_success():
+    """The same key and command is the same workload; with another command it is refused, and nothing is submitted."""
+    play = Play(1)
+    first = play.submit(a_job(idempotency_key="k"))
+    assert play.do(a_job(idempotency_key="k")) == []
+    for other in (
+        a_job(spec=a_spec(argv=("python", "other.py")), idempotency_key="k"),
+        a_reservation("ada", idempotency_key="k"),
+    ):
+        with pytest.raises(Conflict, match=f"the key 'k' belongs to job {first}"):
+            play.do(other)
+    assert list(play.world.workloads) == [first]

@@ -80,3 +80,29 @@ def test_a_long_line_of_ones_own_is_shortened_and_said_to_be() -> None:
     assert [it.ahead for it in mine] == list(range(MOST_SHOWN))
     assert [bool(it.reason) for it in mine] == [True] * MOST_EXPLAINED + [False] * (MOST_SHOWN - MOST_EXPLAINED)
     assert all(it.state is State.QUEUED for it in mine)
+
+
+def test_the_first_in_line_hears_when_it_may_expect_to_start() -> None:
+    """By the end of the holder; for who may preempt, by protected time, grace and kill; others hear nothing."""
+    play = Play(devices=1)
+    play.running(owner="grace", seconds=3600)
+    first, second = play.submit(a_job(owner="ada", seconds=60)), play.submit(a_job(owner="ada", seconds=60))
+    person = play.submit(a_reservation(owner="ada"))
+
+    seen = {it.id: it for it in seen_by(play, ADA).workloads if it.is_mine}
+
+    assert seen[first].expected_start_at == play.now + 3600
+    assert seen[second].expected_start_at is None
+    assert seen[person].expected_start_at == play.now + 600 + 120 + 30
+    assert "Expected by about" in seen[person].reason
+
+
+def test_a_wait_beside_a_free_device_says_what_is_short() -> None:
+    """Who wants two is not told that none is free while one is."""
+    play = Play(devices=2)
+    play.submit(a_reservation(owner="grace"))
+    play.submit(a_reservation(owner="ada", devices=2))
+
+    (mine,) = (it for it in seen_by(play, ADA).workloads if it.is_mine)
+
+    assert mine.reason.startswith("1 of the 2 GPUs it wants is free: GPU 0 is reserved by grace")

@@ -1,0 +1,40 @@
+"""When the first in line may expect its devices: a plain estimate, made on read. A later issue makes it a range.
+
+It looks at what holds the devices now: when each holder is expected to end, or can have yielded to this ask at the
+latest (its protected time, its grace and the kill after it).
+"""
+
+from __future__ import annotations
+
+from ..model import Kind, State, WaitingReason, Workload, World
+from .forecast import expected_end_at
+from .placement import is_well, suits
+from .victims import grace_seconds, is_in_overtime
+
+_KNOWABLE = (WaitingReason.DEVICES, WaitingReason.CLEARING)
+
+
+def expected_start_at(world: World, it: Workload, now: float, ahead: int) -> float | None:
+    """The instant by which the first in its queue may expect to start; None for all others, and where nobody knows."""
+    if ahead > 0 or it.state is not State.QUEUED or it.waiting not in _KNOWABLE or it.ask.memory_bytes is not None:
+        return None
+    ends = [
+        max((leaves_by(world, other, it, now) for other in world.holders_of(device.uuid)), default=now)
+        for device in world.devices.values()
+        if suits(device, it.ask) and is_well(device)
+    ]
+    return sorted(ends)[it.ask.devices - 1] if 0 < it.ask.devices <= len(ends) else None
+
+
+def leaves_by(world: World, holder: Workload, asker: Workload, now: float) -> float:
+    """When a holder is expected to be gone, for this asker: its end, or earlier where it must yield to it."""
+    end = expected_end_at(world, holder, now)
+    policy = world.policy
+    queue = policy.queue(holder.queue)
+    grace = grace_seconds(queue, holder, policy.reservation_grace_seconds) + policy.kill_after_seconds
+    if is_in_overtime(holder, now):
+        return min(end, now + grace)
+    yields = holder.kind is Kind.JOB and queue is not None and queue.preemptible and asker.priority > holder.priority
+    if not yields or queue is None or holder.state is not State.ACTIVE:
+        return end
+    return min(end, max(now, (holder.active_at or now) + queue.protected_seconds) + grace)
