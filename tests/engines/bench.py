@@ -50,6 +50,17 @@ def device(index: int) -> Device:
     return Device(uuid=f"GPU-{index:08d}", index=index, name="Test", device_class="test")
 
 
+def attempt(*argv: str | bytes, workload: int = 1, attempt: int = 1, **more: Any) -> Attempt:
+    """What is handed over for a command; keywords go to the attempt or to its spec."""
+    given = {name: more.pop(name) for name in ("devices", "account", "deadline_at") if name in more}
+    words = tuple(pack_bytes(os.fsencode(word)) for word in argv)
+    spec = JobSpec(argv=words, **({"folder": "/", "environment": {"PATH": os.environ["PATH"]}} | more))
+    return Attempt(
+        workload=workload, attempt=attempt, name="test", owner="anna", spec=spec,
+        **({"account": "", "devices": ()} | given),
+    )  # fmt: skip
+
+
 class Bench:
     """One engine, what it has reported, and short words for what tests do with it."""
 
@@ -71,17 +82,9 @@ class Bench:
         self.seen.clear()
         await self.begin()
 
-    async def hand_over(self, *argv: str | bytes, workload: int = 1, attempt: int = 1, **more: Any) -> None:
+    async def hand_over(self, *argv: str | bytes, workload: int = 1, **more: Any) -> None:
         """Hand over a command; keywords go to the attempt or to its spec."""
-        given = {name: more.pop(name) for name in ("devices", "account", "deadline_at") if name in more}
-        words = tuple(pack_bytes(os.fsencode(word)) for word in argv)
-        spec = JobSpec(argv=words, **({"folder": str(self.work), "environment": {"PATH": os.environ["PATH"]}} | more))
-        await self.engine.hand_over(
-            Attempt(
-                workload=workload, attempt=attempt, name="test", owner="anna", spec=spec,
-                **({"account": "", "devices": ()} | given),
-            )
-        )  # fmt: skip
+        await self.engine.hand_over(attempt(*argv, workload=workload, **({"folder": str(self.work)} | more)))
 
     async def run(self, *argv: str | bytes, **more: Any) -> Outcome:
         """Hand over and wait for the end of the tree."""

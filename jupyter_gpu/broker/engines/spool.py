@@ -13,6 +13,7 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
+import stat
 import zlib
 from pathlib import Path
 
@@ -20,6 +21,9 @@ from ...model import unpack_bytes
 from . import cgroup, command, files
 from .accounts import Account
 from .base import Attempt
+
+_AS_IT_LIES = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_LINE_BYTES = 4096
 
 
 class Spool:
@@ -127,8 +131,21 @@ def number_of(folder: str) -> tuple[int, int]:
 
 
 def _first_line(attempt: Attempt) -> str:
-    """The copied script's first line, where the script is itself the command."""
+    """The copied script's first line, where the script is itself the command; empty where it is not a plain file.
+
+    The copy is its user's: a pipe in its place must not make us wait, and a link must not make us read.
+    """
     if attempt.spec.script_copy is None or attempt.spec.script_index != 0:
         return ""
-    with open(unpack_bytes(attempt.spec.script_copy), "rb") as file:  # noqa: PTH123
-        return os.fsdecode(file.readline(4096))
+    try:
+        file = os.open(unpack_bytes(attempt.spec.script_copy), _AS_IT_LIES)
+    except OSError:
+        return ""
+    try:
+        if not stat.S_ISREG(os.fstat(file).st_mode):
+            return ""
+        return os.fsdecode(os.read(file, _LINE_BYTES).partition(b"\n")[0])
+    except OSError:
+        return ""
+    finally:
+        os.close(file)
