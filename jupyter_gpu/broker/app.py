@@ -29,6 +29,7 @@ from .api.routes import make_application
 from .api.scripts import forget_scripts
 from .auth import Gate, account_name
 from .config import read_policy
+from .engines.limits import raise_file_limit
 from .engines.local import LocalEngine
 from .listen import Doors
 from .locks import Lock
@@ -39,6 +40,7 @@ from .store.store import Store
 from .telemetry.nvml import NvmlSource
 from .telemetry.sampler import Source, Telemetry
 from .telemetry.simulated import SimulatedSource
+from .visits import Book
 from .watch import Watch
 
 log = logging.getLogger(__name__)
@@ -227,7 +229,9 @@ class _Broker:
     async def serve(self) -> None:
         app = self._app
         policy = app.read_policy()
-        gate = Gate(system=app.system, tokens=app.tokens, hosts=app.hosts)
+        raise_file_limit()
+        book = Book()
+        gate = Gate(system=app.system, tokens=app.tokens, hosts=app.hosts, book=book)
         with said_plainly(app.state_folder):
             self._make_folders()
             locks = app.take_locks()
@@ -256,7 +260,7 @@ class _Broker:
             stack.push_async_callback(watch.close)
             stack.push_async_callback(reconciler.close)
             self._wire(loop, watch, reconciler)
-            doors = self._doors(loop, gate)
+            doors = self._doors(loop, gate, book)
             doors.open()
             stack.callback(doors.close)
             app.say_ready()
@@ -322,7 +326,7 @@ class _Broker:
         else:
             log.info("the policy was reloaded")
 
-    def _doors(self, loop: Loop, gate: Gate) -> Doors:
+    def _doors(self, loop: Loop, gate: Gate, book: Book) -> Doors:
         app = self._app
         return Doors(
             make_application(loop, gate),
@@ -330,6 +334,7 @@ class _Broker:
             for_everybody=app.system,
             tcp=app.listen,
             make_folder=self._make_run_folder,
+            book=book,
         )
 
     async def _keep_house(self, loop: Loop, doors: Doors) -> None:

@@ -13,8 +13,6 @@ import hashlib
 import hmac
 import os
 import pwd
-import socket
-import struct
 import time
 from collections.abc import Collection, Mapping
 from pathlib import Path
@@ -26,6 +24,7 @@ from tornado.httputil import HTTPServerRequest
 
 from ..errors import InvalidAsk, NotAllowed
 from ..model import Caller, Scope
+from .visits import Book, Peer, peer_of_socket, visit_of
 
 #: What an account of this machine may do without being an operator.
 USER_SCOPES = frozenset({Scope.READ, Scope.RESERVE, Scope.SUBMIT})
@@ -33,7 +32,6 @@ ALL_SCOPES = frozenset(Scope)
 LOCAL_HOSTS = frozenset({"127.0.0.1", "localhost", "::1"})
 
 _KEPT_SECONDS = 60.0
-_UCRED = struct.Struct("3i")
 _TOKEN_HINT = "Send `Authorization: Bearer TOKEN`; an admin makes tokens (GpuBroker.tokens)."  # noqa: S105
 
 
@@ -43,13 +41,6 @@ class TokenRule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     name: str
     account: str = ""
     scopes: frozenset[Scope] = frozenset({Scope.READ})
-
-
-class Peer(msgspec.Struct, frozen=True, kw_only=True):
-    """The process at the other end of a Unix socket, as the kernel names it."""
-
-    pid: int
-    uid: int
 
 
 class Gate:
@@ -62,7 +53,9 @@ class Gate:
         tokens: Mapping[str, Any] | None = None,
         hosts: Collection[str] = (),
         uid: int | None = None,
+        book: Book | None = None,
     ) -> None:
+        self._book = book
         self._system = system
         self._rules = read_tokens(tokens or {})
         self._hosts = LOCAL_HOSTS | {host.lower() for host in hosts}
@@ -71,15 +64,20 @@ class Gate:
 
     async def admit(self, request: HTTPServerRequest, operators: Collection[str] = ()) -> Caller:
         """Say who calls, or raise NotAllowed."""
-        peer = peer_of(request)
+        peer, visit = peer_of(request), visit_of(_stream(request))
         if peer is None:
             self._refuse_web_pages(request)
         # Who shows a token wants to be judged by it, even where the socket alone would do.
         shown = request.headers.get_list("Authorization")
         if shown:
-            return self._bearer(shown)
+            bearer = self._bearer(shown)
+            if visit is not None:
+                visit.admitted(bearer.name if peer is None else None)
+            return bearer
         if peer is None:
             raise NotAllowed("Over TCP this broker answers only who brings a token.", hint=_TOKEN_HINT)
+        if visit is not None:
+            visit.admitted()
         return await self._account(peer, operators)
 
     def _bearer(self, shown: list[str]) -> Caller:
@@ -108,6 +106,8 @@ class Gate:
         name = await self._name_of(peer.uid)
         # An embedded broker serves one user, who is its operator too.
         is_operator = peer.uid == 0 or name in operators or (not self._system and peer.uid == self._uid)
+        if self._book is not None:
+            self._book.free(peer.uid, is_free=is_operator)
         return Caller(name=name, account=name, scopes=ALL_SCOPES if is_operator else USER_SCOPES)
 
     async def _name_of(self, uid: int) -> str:
@@ -150,12 +150,11 @@ def read_tokens(tokens: Mapping[str, Any]) -> dict[str, TokenRule]:
 
 def peer_of(request: HTTPServerRequest) -> Peer | None:
     """The process behind a request; None where it did not come over a Unix socket."""
-    stream = getattr(request.connection, "stream", None)
-    sock = getattr(stream, "socket", None)
-    if sock is None or sock.family != socket.AF_UNIX:
-        return None
-    pid, uid, _ = _UCRED.unpack(sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _UCRED.size))
-    return Peer(pid=pid, uid=uid)
+    return peer_of_socket(getattr(_stream(request), "socket", None))
+
+
+def _stream(request: HTTPServerRequest) -> object:
+    return getattr(request.connection, "stream", None)
 
 
 def shares_our_users(pid: int) -> bool:

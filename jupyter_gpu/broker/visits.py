@@ -1,0 +1,161 @@
+"""How many connections anybody may hold open: nobody locks the others out by opening more than there is room for.
+
+Each account has a budget on the Unix socket, and each bearer of a token one on TCP; who has not said yet who they are
+shares a small one, and is sent away unless a whole request comes soon. What is admitted counts but is never cut: a
+stream may last for days. All together leave descriptors for the broker's own files. Root and operators have no budget
+of their own, so there is always somebody who can look.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import resource
+import socket
+import struct
+from collections import Counter
+from collections.abc import Hashable
+from typing import NamedTuple
+
+import msgspec
+from tornado.iostream import IOStream
+
+from ..errors import LimitExceeded
+
+MOST_OF_ONE = 256
+MOST_STRANGERS = 64
+#: A request's header comes within so long, or its connection is closed.
+HEADER_SECONDS = 10.0
+#: Descriptors that no visit gets: for the store, the supervisors, logs that are read, other programs' output.
+KEPT_BACK = 256
+
+_STRANGERS = ("not yet known",)
+_UCRED = struct.Struct("3i")
+
+
+class Peer(NamedTuple):
+    """The process at the other end of a Unix socket, as the kernel names it."""
+
+    pid: int
+    uid: int
+
+
+def peer_of_socket(sock: socket.socket | None) -> Peer | None:
+    """The process behind a connection; None where it did not come over a Unix socket."""
+    if sock is None or sock.family != socket.AF_UNIX:
+        return None
+    pid, uid, _ = _UCRED.unpack(sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _UCRED.size))
+    return Peer(pid=pid, uid=uid)
+
+
+class Visit(IOStream):
+    """One connection, counted until its descriptor is closed."""
+
+    def __init__(self, sock: socket.socket, book: Book, key: Hashable) -> None:
+        super().__init__(sock)
+        self.key = key
+        self._book = book
+        self._deadline: asyncio.TimerHandle | None = asyncio.get_running_loop().call_later(
+            book.header_seconds, self.close
+        )
+
+    def admitted(self, bearer: str | None = None) -> None:
+        """A whole header has come, from somebody who is known; `bearer` names who came over TCP."""
+        if bearer is not None:
+            self._book.move(self, ("bearer", bearer))
+        self._no_deadline()
+
+    def close_fd(self) -> None:
+        """The end of it, however it comes."""
+        self._no_deadline()
+        self._book.leave(self)
+        super().close_fd()
+
+    def _no_deadline(self) -> None:
+        if self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None
+
+
+class Book:
+    """Who holds how many connections."""
+
+    def __init__(
+        self,
+        *,
+        most_of_one: int = MOST_OF_ONE,
+        most_strangers: int = MOST_STRANGERS,
+        header_seconds: float = HEADER_SECONDS,
+    ) -> None:
+        files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+        self._most = max(files - KEPT_BACK, files // 2)
+        self._most_of_one = min(most_of_one, self._most // 4)
+        self._most_strangers = min(most_strangers, self._most // 8)
+        self.header_seconds = header_seconds
+        self._open: Counter[Hashable] = Counter()
+        #: Accounts without a budget; operators are known once they have asked something.
+        self._free = {0}
+
+    @property
+    def open(self) -> int:
+        """How many connections there are."""
+        return self._open.total()
+
+    def enter(self, sock: socket.socket) -> Visit | None:
+        """Let a new connection in; None, and it is closed with a word of why, where there is no room for it."""
+        peer = peer_of_socket(sock)
+        key: Hashable = _STRANGERS if peer is None else peer.uid
+        if not self._has_room(key):
+            _send_away(sock, "account" if peer is not None else "caller without a token that was read")
+            return None
+        visit = Visit(sock, self, key)
+        self._open[key] += 1
+        return visit
+
+    def free(self, uid: int, *, is_free: bool) -> None:
+        """Whether an account is an operator's, which needs no budget."""
+        if is_free:
+            self._free.add(uid)
+        elif uid:
+            self._free.discard(uid)
+
+    def move(self, visit: Visit, key: Hashable) -> None:
+        """A stranger is known by now. Raises LimitExceeded where they hold too many already."""
+        if visit.key == key or visit.closed():
+            return
+        if not self._has_room(key):
+            raise LimitExceeded(_TOO_MANY.format("bearer of a token"), hint=_HINT)
+        self.leave(visit)
+        visit.key = key
+        self._open[key] += 1
+
+    def leave(self, visit: Visit) -> None:
+        """It is closed."""
+        self._open[visit.key] -= 1
+        if not self._open[visit.key]:
+            del self._open[visit.key]
+
+    def _has_room(self, key: Hashable) -> bool:
+        if key == 0:
+            return True
+        if key in self._free:
+            return self.open < self._most
+        most = self._most_strangers if key is _STRANGERS else self._most_of_one
+        return self._open[key] < most and self.open < self._most
+
+
+_TOO_MANY = "This {} holds as many connections to the broker as one may."
+_HINT = "Close some; whoever holds them is shown by `ss -xp` or `ss -tp`."
+
+
+def _send_away(sock: socket.socket, who: str) -> None:
+    body = msgspec.json.encode(LimitExceeded(_TOO_MANY.format(who), hint=_HINT).to_body())
+    head = f"HTTP/1.1 429 Too Many Requests\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n"
+    with contextlib.suppress(OSError):
+        sock.send(f"{head}Connection: close\r\n\r\n".encode() + body, socket.MSG_DONTWAIT)
+    sock.close()
+
+
+def visit_of(stream: object) -> Visit | None:
+    """The visit that a request came by; None where somebody else listens, as in a test."""
+    return stream if isinstance(stream, Visit) else None

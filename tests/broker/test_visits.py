@@ -1,0 +1,228 @@
+"""Nobody locks the others out: connections are counted before anything is read, and whoever says nothing is let go."""
+
+import asyncio
+import errno
+import logging
+import os
+import resource
+import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, closing
+from pathlib import Path
+
+import pytest
+from tornado.netutil import bind_sockets
+
+from jupyter_gpu.broker import listen, visits
+from jupyter_gpu.broker.api.routes import make_application
+from jupyter_gpu.broker.auth import Gate
+from jupyter_gpu.broker.listen import Doors
+from jupyter_gpu.broker.visits import Book
+from tests.conftest import Places
+
+from .api_ground import play, tokens
+from .ground import a_loop
+
+HALF = b"GET /api/v1/status HTTP/1.1\r\nHost: 127.0.0.1\r\n"
+
+
+class ForAll(Book):
+    """A book in which the tests' own account, which may be root, has a budget like any other."""
+
+    def free(self, uid: int, *, is_free: bool) -> None:
+        pass
+
+    def _has_room(self, key: object) -> bool:
+        return super()._has_room(("account", key) if isinstance(key, int) else key)
+
+    def enter(self, sock: socket.socket) -> visits.Visit | None:
+        visit = super().enter(sock)
+        if visit is not None and isinstance(visit.key, int):
+            self.leave(visit)
+            visit.key = ("account", visit.key)
+            self._open[visit.key] += 1
+        return visit
+
+
+@asynccontextmanager
+async def served(folder: Path, book: Book) -> AsyncIterator[tuple[Path, int]]:
+    """A broker behind real doors: its socket, and its port."""
+    async with a_loop(folder / "state", count=1) as (loop, _):
+        (probe,) = bind_sockets(0, "127.0.0.1")
+        port = probe.getsockname()[1]
+        probe.close()
+        gate = Gate(system=False, tokens=tokens(), book=book)
+        doors = Doors(
+            make_application(loop, gate),
+            socket_path=folder / "s",
+            for_everybody=True,
+            tcp=f"127.0.0.1:{port}",
+            make_folder=lambda: None,
+            book=book,
+        )
+        doors.open()
+        try:
+            yield folder / "s", port
+        finally:
+            doors.close()
+            await doors._server.close_all_connections()
+
+
+async def say(where: Path | int, words: bytes) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    """Connect and say something."""
+    if isinstance(where, int):
+        reader, writer = await asyncio.open_connection("127.0.0.1", where)
+    else:
+        reader, writer = await asyncio.open_unix_connection(str(where))
+    writer.write(words)
+    return reader, writer
+
+
+async def heard(reader: asyncio.StreamReader) -> bytes:
+    """The first line that comes; nothing where the connection ends first."""
+    try:
+        return await asyncio.wait_for(reader.readline(), 20)
+    except ConnectionError:
+        return b""
+
+
+def test_an_account_has_a_budget_of_connections(tmp_runtime: Places) -> None:
+    """The one too many is told so and closed; when one ends, there is room again."""
+
+    async def story() -> None:
+        async with served(tmp_runtime.runtime_dir, ForAll(most_of_one=3)) as (uds, _):
+            open_ = [await say(uds, HALF) for _ in range(3)]
+            reader, writer = await say(uds, b"")
+            assert (await heard(reader)).startswith(b"HTTP/1.1 429")
+            assert b"limit-exceeded" in await reader.read()
+            writer.close()
+            reader, writer = open_[0]
+            writer.write(b"Connection: close\r\n\r\n")
+            assert b" 200 " in await heard(reader)
+            await reader.read()
+            writer.close()
+            reader, writer = await say(uds, HALF + b"\r\n")
+            assert b" 200 " in await heard(reader)
+            for _, half in open_[1:]:
+                half.close()
+            writer.close()
+
+    play(story)
+
+
+def test_strangers_share_a_small_budget_and_leave_the_socket_alone(tmp_runtime: Places) -> None:
+    """Connections over TCP that showed no token take nothing from the accounts; a token shown makes room for others."""
+
+    async def story() -> None:
+        async with served(tmp_runtime.runtime_dir, Book(most_strangers=2)) as (uds, port):
+            first, second = await say(port, HALF), await say(port, b"")
+            reader, writer = await say(port, b"")
+            assert (await heard(reader)).startswith(b"HTTP/1.1 429")
+            writer.close()
+            local, local_writer = await say(uds, HALF + b"\r\n")
+            assert b" 200 " in await heard(local)
+            first[1].write(b"Authorization: Bearer token-of-ada\r\n\r\n")
+            assert b" 200 " in await heard(first[0])
+            third = await say(port, HALF + b"Authorization: Bearer token-of-ada\r\n\r\n")
+            assert b" 200 " in await heard(third[0])
+            for writer in (local_writer, first[1], second[1], third[1]):
+                writer.close()
+
+    play(story)
+
+
+@pytest.mark.parametrize("over", ["socket", "tcp"])
+def test_who_finishes_no_header_is_let_go(tmp_runtime: Places, over: str) -> None:
+    """A half-sent request is closed after a while, and a stream that was admitted goes on."""
+
+    async def story() -> None:
+        book = Book(header_seconds=0.3)
+        async with served(tmp_runtime.runtime_dir, book) as (uds, port):
+            where = uds if over == "socket" else port
+            stream = await say(
+                where, HALF.replace(b"status", b"stream") + b"Authorization: Bearer token-of-ada\r\n\r\n"
+            )
+            assert b" 200 " in await heard(stream[0])
+            half = await say(where, HALF)
+            assert await asyncio.wait_for(half[0].read(), 20) == b""
+            assert not stream[0].at_eof()
+            assert book.open == 1
+            stream[1].close()
+            half[1].close()
+
+    play(story)
+
+
+def test_strangers_who_were_refused_go_too(tmp_runtime: Places) -> None:
+    """A wrong token is answered, and its connection does not stay."""
+
+    async def story() -> None:
+        async with served(tmp_runtime.runtime_dir, Book(header_seconds=0.3)) as (_, port):
+            reader, writer = await say(port, HALF + b"Authorization: Bearer wrong\r\n\r\n")
+            assert b" 403 " in await heard(reader)
+            await asyncio.wait_for(reader.read(), 20)
+            writer.close()
+
+    play(story)
+
+
+def test_no_descriptors_is_a_pause_and_one_line(
+    tmp_runtime: Places, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Accepting stops for a moment, is logged once, and goes on when there are descriptors again."""
+
+    class Full:
+        """A listening socket of a process that has no descriptors left for a while."""
+
+        def __init__(self, inner: socket.socket) -> None:
+            self.inner, self.left = inner, 3
+
+        def fileno(self) -> int:
+            return self.inner.fileno()
+
+        def close(self) -> None:
+            self.inner.close()
+
+        def accept(self) -> object:
+            if self.left:
+                self.left -= 1
+                raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+            return self.inner.accept()
+
+    monkeypatch.setattr(listen, "PAUSE_SECONDS", 0.01)
+    bind = listen.bind_unix_socket
+    monkeypatch.setattr(listen, "bind_unix_socket", lambda *args, **words: Full(bind(*args, **words)))
+
+    async def story() -> None:
+        with caplog.at_level(logging.ERROR):
+            async with served(tmp_runtime.runtime_dir, Book()) as (uds, _):
+                reader, writer = await say(uds, HALF + b"\r\n")
+                assert b" 200 " in await heard(reader)
+                writer.close()
+        assert [it.getMessage() for it in caplog.records if "accepted" in it.getMessage()] == [
+            "no connection can be accepted for now: [Errno 24] Too many open files"
+        ]
+
+    play(story)
+
+
+def test_a_small_machine_keeps_descriptors_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever the limit is, one account cannot take all, nor all accounts what the broker itself needs."""
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (256, 256))
+    book = Book()
+
+    async def story() -> None:
+        ours, theirs = socket.socketpair()
+        with closing(theirs):
+            visit = book.enter(ours)
+            assert visit is not None
+            visit.close()
+        book._open.update({1001: book._most_of_one})
+        assert not book._has_room(1001)
+        assert book._has_room(1002)
+        book._open.update({("many", n): 1 for n in range(128)})
+        assert not book._has_room(1002)
+        assert book._has_room(0)
+
+    asyncio.run(story())
+    assert book._most_of_one < book._most <= 128
