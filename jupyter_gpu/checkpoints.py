@@ -38,7 +38,12 @@ _STEP = re.compile(r"(?:\.tmp-replaced-)?step-(\d{12})")
 # kind, step, attempt, pid, start time of the writer, serial, node: enough to know whether it still lives
 _DRAFT = re.compile(r"\.tmp-(step|file)-(\d{12})\.(\d+)\.(\d+)\.(\d+)\.\d+\.(.+)")
 _DAMAGED = (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError)
-_LARGEST_MARKER = 64 * 2**20  # bytes
+#: What lies here is a user's, and the engine reads it: so much of it, and says so much of it, at most.
+_LARGEST_MARKER = 2**20  # bytes
+_MOST_NAMES = 100_000
+_MOST_LOOKED_AT = 1000
+_MOST_SKIPPED = 20
+_LONGEST_REASON = 200
 _serial = itertools.count()
 _warned: set[str] = set()
 
@@ -79,28 +84,46 @@ def newest_complete(home: Path) -> tuple[Path | None, list[str]]:
 
 def newest_name(home: str | Path) -> tuple[str | None, list[str]]:
     """The same, by its name."""
-    names, fence = _names(home), 0
+    names, fence = _names_to_look_at(home), 0
     if not names:
         return None, []
     with contextlib.suppress(OSError):  # a reader can do without it
         fence = fence_of(home)
-    dead = [name for name in names if _is_dead(name, fence, "step")]
-    skipped = [f"{name}: its writer died before it was complete" for name in dead]
+    drafts = [name for name in names if name.startswith(".tmp-step-")][:_MOST_LOOKED_AT]
+    skipped = [f"{name}: its writer died before it was complete" for name in drafts if _is_dead(name, fence, "step")]
     # A kill between the two renames of a replacement leaves the old one under its replaced name: it still
     # counts. At the same step the plain name sorts behind ".tmp-", so reversed it comes first.
-    steps = [name for name in names if _STEP.fullmatch(name)]
-    for name in sorted(steps, key=lambda name: (name[-12:], name), reverse=True):
+    steps = sorted((name for name in names if _STEP.fullmatch(name)), key=lambda name: (name[-12:], name), reverse=True)
+    newest = None
+    for name in steps[:_MOST_LOOKED_AT]:
         wrong = fault(os.path.join(home, name))  # noqa: PTH118
         if wrong is None:
-            return name, skipped
+            newest = name
+            break
         skipped.append(f"{name}: {wrong}")
-    return None, skipped
+    return newest, _bounded(skipped)
+
+
+def _names_to_look_at(home: str | Path) -> list[str]:
+    """The names in a folder, however many somebody has put there."""
+    try:
+        with os.scandir(home) as entries:
+            return sorted(entry.name for entry in itertools.islice(entries, _MOST_NAMES))
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+
+
+def _bounded(skipped: list[str]) -> list[str]:
+    told = [text[:_LONGEST_REASON] for text in skipped[:_MOST_SKIPPED]]
+    return [*told, f"and {len(skipped) - len(told)} more"] if len(skipped) > len(told) else told
 
 
 def fault(path: str | Path) -> str | None:
     """Why this is not a complete checkpoint, or None."""
     try:
         marker = _load(os.path.join(path, MARKER))  # noqa: PTH118
+        if type(marker["step"]) is not int:
+            return f"its {MARKER} marker names no step"
         if marker["step"] != step_in(os.fspath(path)):
             return f"its {MARKER} marker is of step {marker['step']}"
         for name, size in marker["files"].items():
@@ -129,7 +152,10 @@ def _load(path: str) -> Any:
     """Read a small JSON file. What lies there is the user's: a pipe or a link must not make the engine wait."""
     file = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
     with os.fdopen(file, "rb") as content:
-        return json.loads(content.read(_LARGEST_MARKER))
+        raw = content.read(_LARGEST_MARKER + 1)
+    if len(raw) > _LARGEST_MARKER:
+        raise ValueError("too large to be ours")
+    return json.loads(raw)
 
 
 def _names(home: str | Path) -> list[str]:
@@ -253,8 +279,10 @@ class Writer:
             _sync_folder(root)
         if not sizes:
             raise ValueError("nothing was written into the checkpoint folder before the end of its block")
-        marker = {"step": step, "attempt": self.attempt, "at": time.time(), "files": sizes}
-        _write(draft / MARKER, json.dumps(marker).encode())
+        marker = json.dumps({"step": step, "attempt": self.attempt, "at": time.time(), "files": sizes}).encode()
+        if len(marker) > _LARGEST_MARKER:
+            raise ValueError(f"{len(sizes)} files are too many for one checkpoint: put them into fewer")
+        _write(draft / MARKER, marker)
         _sync_folder(draft)
 
     def _prune(self, saved: int, keep: int | None) -> None:

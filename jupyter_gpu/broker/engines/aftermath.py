@@ -38,10 +38,10 @@ def clear(folder: str, spec: dict[str, Any]) -> tuple[bool, list[str]]:
             procs.send(proc, signal.SIGKILL)
         cgroup.kill(spec["cgroups"])
         if time.monotonic() > by:
-            return False, list(ended.values())
+            return False, list(ended.values())[: files.MOST_NAMED]
         time.sleep(0.01)
     cgroup.remove(spec["cgroups"])
-    return True, list(ended.values())
+    return True, list(ended.values())[: files.MOST_NAMED]
 
 
 def lost(folder: str, *, why: str, forced: list[str], order: dict[str, Any] | None) -> dict[str, Any]:

@@ -119,7 +119,7 @@ class Ending:
         tree: dict[int, procs.Proc] = {}
         for _ in range(3):  # one that forks and exits all the time may slip through a single look
             tree = tree or procs.descendants(os.getpid())
-        for proc in tree.values():
+        for proc in tree.values() if len(self._forced) < files.MOST_NAMED else ():
             self._forced.setdefault((proc.pid, proc.start_ticks), f"{proc.name} ({proc.pid})")
         cgroup.kill(cgroups)
         for proc in tree.values():

@@ -31,6 +31,11 @@ OUTCOME = "outcome.json"
 LOG = "log"
 GAPS = "log.gaps"
 _ORDER_BYTES = 1024
+#: All but the spec are small; what is larger is not ours.
+_MOST_BYTES = 2**20
+#: So many entries of a list in an outcome, and so long a sentence.
+MOST_NAMED = 100
+LONGEST_DETAIL = 1000
 
 
 def write_whole(path: str, content: Any, mode: int = 0o600) -> None:
@@ -116,12 +121,26 @@ def make_mark(folder: str, content: Any) -> bool:
 
 
 def read(path: str) -> dict[str, Any] | None:
-    """Read (the first line of) what one of the above has written; None where it is absent or damaged."""
+    """Read (the first line of) what one of the above has written; None where it is absent, damaged or too large."""
     try:
-        content = json.loads(procs.slurp(path).partition(b"\n")[0].strip() or b"null")
+        raw = procs.slurp(path) if path.endswith(SPEC) else procs.slurp(path, _MOST_BYTES)
+        content = json.loads(raw.partition(b"\n")[0].strip() or b"null")
     except (FileNotFoundError, NotADirectoryError, ValueError):
         return None
+    except OSError as error:
+        if error.errno != errno.EFBIG:
+            raise
+        return None
     return content if isinstance(content, dict) else None
+
+
+def signature_of(path: str) -> tuple[int, int, int] | None:
+    """What differs whenever the file was written anew; None where it is not there."""
+    try:
+        found = os.stat(path)  # noqa: PTH116
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    return found.st_mtime_ns, found.st_size, found.st_ino
 
 
 def never_started(detail: str) -> dict[str, Any]:

@@ -48,6 +48,9 @@ class _Entry:
     fault: str = ""
     #: Nobody wants to hear of it any more; forgotten once it is over.
     unwanted: bool = False
+    #: The outcome as it was last read, and by what it is seen to have changed since.
+    outcome_is: tuple[int, int, int] | None = None
+    outcome: dict[str, Any] | None = None
     clearing: asyncio.Task[None] | None = None
 
     @property
@@ -57,6 +60,14 @@ class _Entry:
     @property
     def is_marked(self) -> bool:
         return os.path.lexists(f"{self.folder}/{files.MARK}")
+
+    def read_outcome(self) -> dict[str, Any] | None:
+        """The outcome, read only where it was written anew."""
+        path = f"{self.folder}/{files.OUTCOME}"
+        found = files.signature_of(path)
+        if found != self.outcome_is:
+            self.outcome_is, self.outcome = found, files.read(path) if found else None
+        return self.outcome
 
 
 class LocalEngine:
@@ -213,7 +224,7 @@ class LocalEngine:
             self._watch(entry, mark)
         # After the pidfd was tried: a supervisor that is dead now has written all that it will ever write. One that
         # lives may see to another attempt already, but not before it has written that this one is gone.
-        outcome = files.read(f"{entry.folder}/{files.OUTCOME}")
+        outcome = entry.read_outcome()
         if outcome and (outcome.get("gone") or entry.supervisor is not None):
             self._over(entry, outcome)
         elif entry.supervisor is None:
@@ -277,7 +288,7 @@ class LocalEngine:
             done, forced = await asyncio.to_thread(aftermath.clear, entry.folder, spec)
         with contextlib.suppress(OSError):
             if done and outcome:
-                outcome |= {"gone": True, "forced": [*outcome.get("forced", []), *forced]}
+                outcome = outcome | {"gone": True, "forced": [*outcome.get("forced", []), *forced][: files.MOST_NAMED]}
                 files.write_whole(f"{entry.folder}/{files.OUTCOME}", outcome)
             elif done and mark.get("called_off"):  # by a broker that was killed before it could write this
                 outcome = files.never_started("called off before it began; nothing was started")

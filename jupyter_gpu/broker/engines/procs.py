@@ -9,6 +9,7 @@ Standard library only: the launcher imports it.
 from __future__ import annotations
 
 import contextlib
+import errno
 import functools
 import os
 import signal
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
 
 _PIECE = 16 * 1024
+_MOST_BYTES = 64 * 2**20
 
 
 class Proc:
@@ -159,18 +161,21 @@ def _pids() -> Iterator[int]:
     return (int(name) for name in os.listdir("/proc") if name.isdigit())  # noqa: PTH208
 
 
-def slurp(path: str) -> bytes:
+def slurp(path: str, most_bytes: int = _MOST_BYTES) -> bytes:
     """The whole of a small file, by as few calls of the kernel as can be."""
     file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
-        return read_all(file)
+        return read_all(file, most_bytes)
     finally:
         os.close(file)
 
 
-def read_all(file: int) -> bytes:
-    """Read on to the end of an open file."""
-    content = b""
+def read_all(file: int, most_bytes: int = _MOST_BYTES) -> bytes:
+    """Read on to the end of an open file; OSError (EFBIG) where that is further away than it may be."""
+    pieces, size = [], 0
     while piece := os.read(file, _PIECE):
-        content += piece
-    return content
+        pieces.append(piece)
+        size += len(piece)
+        if size > most_bytes:
+            raise OSError(errno.EFBIG, os.strerror(errno.EFBIG))
+    return b"".join(pieces)

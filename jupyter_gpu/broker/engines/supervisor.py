@@ -232,7 +232,7 @@ class _Supervisor:
         step, number, text = (self.findings[name] for name in ("step", "errno", "text"))
         ours = number in _NOT_THE_COMMANDS_FAULT or not step.startswith(("start", "enter"))
         detail = f"could not {step}: {text}" + (f" (errno {number}, {errno.errorcode[number]})" if number else "")
-        return {"end": "launch-failed", "detail": detail, "engine_fault": ours}
+        return {"end": "launch-failed", "detail": detail[: files.LONGEST_DETAIL], "engine_fault": ours}
 
     def _checkpoints(self) -> dict[str, Any]:
         """Whether it said that it had finished, and whether it saved more than it began with; as its user."""
@@ -247,16 +247,17 @@ class _Supervisor:
         return {"finished": finished, "progressed": progressed}
 
     def _whole_outcome(self) -> dict[str, Any]:
+        most = files.MOST_NAMED  # a job that starts and loses things for ever must not fill the outcome with it
         return {
             "noticed": self.ending.noticed_at is not None,
             "noticed_at": self.ending.noticed_at,
-            "noticed_processes": self.ending.noticed,
-            "forced": self.ending.forced,
+            "noticed_processes": self.ending.noticed[:most],
+            "forced": self.ending.forced[:most],
             "order": self.ending.order,
             "resume_from": self.findings.get("resume_from"),
-            "skipped_checkpoints": self.findings.get("skipped", []),
+            "skipped_checkpoints": self.findings.get("skipped", [])[:most],
             "log_bytes": self.log.size,
-            "log_gaps": self.log.gaps,
+            "log_gaps": self.log.gaps[:most],
             **self.outcome,
             "gone": self.tree_gone,
         }
