@@ -25,8 +25,8 @@ from .. import __version__, paths
 from ..errors import GpuError, InvalidAsk
 from ..model import API_VERSION, BrokerView, LoadPolicy, Policy
 from ..units import parse_bytes
+from .api.base import Api
 from .api.routes import make_application
-from .api.scripts import forget_scripts
 from .auth import Gate, account_name
 from .config import read_policy
 from .engines.limits import raise_file_limit
@@ -260,12 +260,13 @@ class _Broker:
             stack.push_async_callback(watch.close)
             stack.push_async_callback(reconciler.close)
             self._wire(loop, watch, reconciler)
-            doors = self._doors(loop, gate, book)
+            api = make_application(loop, gate)
+            doors = self._doors(api, book)
             doors.open()
             stack.callback(doors.close)
             app.say_ready()
             log.info("serving %s devices at %s", len(loop.world.devices), app.socket_path)
-            await self._until_stopped(loop, doors)
+            await self._until_stopped(loop, api, doors)
 
     def _make_folders(self) -> None:
         app = self._app
@@ -326,10 +327,10 @@ class _Broker:
         else:
             log.info("the policy was reloaded")
 
-    def _doors(self, loop: Loop, gate: Gate, book: Book) -> Doors:
+    def _doors(self, api: Api, book: Book) -> Doors:
         app = self._app
         return Doors(
-            make_application(loop, gate),
+            api,
             socket_path=app.socket_path,
             for_everybody=app.system,
             tcp=app.listen,
@@ -337,22 +338,23 @@ class _Broker:
             book=book,
         )
 
-    async def _keep_house(self, loop: Loop, doors: Doors) -> None:
+    async def _keep_house(self, api: Api, doors: Doors) -> None:
         """Now and then: that we can be found, and that no copies of scripts stay which no job needs."""
         try:
             if doors.look():
                 log.warning("the socket %s was gone; it is there again", self._app.socket_path)
-        except GpuError as error:
-            log.warning("nobody can find this broker: %s", error.message)
+        except (GpuError, OSError) as error:
+            log.warning("nobody can find this broker: %s", error)
         if time.monotonic() >= self._swept_at + SWEEP_SECONDS:
             self._swept_at = time.monotonic()
-            waiting = [it.spec for it in loop.world.workloads.values() if it.spec is not None and it.end is None]
-            needed = {spec.script_copy for spec in waiting if spec.script_copy is not None}
-            await asyncio.to_thread(forget_scripts, self._app.state_folder, needed, older_than_seconds=SWEEP_SECONDS)
+            try:
+                await asyncio.to_thread(api.scripts.sweep, older_than_seconds=SWEEP_SECONDS)
+            except Exception:  # what is in the way of tidiness must not end the broker
+                log.exception("old copies of scripts cannot be cleared away")
 
-    async def _until_stopped(self, loop: Loop, doors: Doors) -> None:
+    async def _until_stopped(self, loop: Loop, api: Api, doors: Doors) -> None:
         while not self._stopping.is_set():
-            await self._keep_house(loop, doors)
+            await self._keep_house(api, doors)
             stops_at = loop.stops_at()
             if stops_at is not None and loop.now() >= stops_at:
                 log.info("idle for %s s: stopping", self._app.idle_seconds)

@@ -3,15 +3,16 @@
 import base64
 import os
 import stat
+import subprocess
 import threading
 from pathlib import Path
 
 import pytest
 
 from jupyter_gpu.broker.api.account import Account, account_of, as_account
-from jupyter_gpu.broker.api.scripts import LARGEST_BYTES, forget_scripts, keep_script, safe_name
+from jupyter_gpu.broker.api.scripts import LARGEST_BYTES, Scripts, safe_name
 from jupyter_gpu.broker.api.submit import look_at
-from jupyter_gpu.errors import InvalidAsk, NotAllowed
+from jupyter_gpu.errors import InvalidAsk, LimitExceeded, NotAllowed
 from jupyter_gpu.model import Script, unpack_bytes
 from tests.conftest import Places
 
@@ -40,7 +41,7 @@ def test_a_script_is_kept_as_it_was(tmp_runtime: Places) -> None:
             copy = Path(copies.pop() or "")
             assert copy.read_bytes() == b"\xff\0print()"
             assert copy.is_relative_to(broker.state / "scripts")
-            assert (stat.S_IMODE(copy.stat().st_mode), stat.S_IMODE(copy.parent.stat().st_mode)) == (0o400, 0o700)
+            assert (stat.S_IMODE(copy.stat().st_mode), stat.S_IMODE(copy.parent.stat().st_mode)) == (0o400, 0o711)
             assert [path.name for path in (broker.state / "scripts").iterdir()] == [copy.parent.name]
 
     play(story)
@@ -82,43 +83,129 @@ def test_a_script_name_is_only_a_name(name: str, kept: str) -> None:
     assert safe_name(name) == kept
 
 
+def a_script(content: bytes) -> Script:
+    """A script of some content."""
+    return Script(name="x.py", content=content)
+
+
 def test_a_copy_that_was_changed_is_made_anew(tmp_path: Path) -> None:
-    """Its owner can do with it what they like; the next submission runs what was submitted."""
-    first = keep_script(tmp_path, Script(name="x.py", content=b"1"), US)
+    """Its owner can write what they like into it; the next submission runs what was submitted."""
+    scripts = Scripts(tmp_path, set)
+    first = scripts.keep(a_script(b"1"), US)
     first.chmod(0o600)
     first.write_bytes(b"2")
-    assert keep_script(tmp_path, Script(name="x.py", content=b"1"), US).read_bytes() == b"1"
+    assert scripts.keep(a_script(b"1"), US).read_bytes() == b"1"
     first.unlink()
     first.symlink_to("/etc/passwd")
-    assert keep_script(tmp_path, Script(name="x.py", content=b"1"), US).read_bytes() == b"1"
+    assert scripts.keep(a_script(b"1"), US).read_bytes() == b"1"
     assert not first.is_symlink()
     assert [path.name for path in (tmp_path / "scripts").iterdir()] == [first.parent.name]
+    assert [path.name for path in first.parent.iterdir()] == ["x.py"]
 
 
 @AS_ROOT
-def test_a_copy_belongs_to_who_runs_it(tmp_path: Path) -> None:
-    """Of the account, in a folder of the account, below folders that others pass through and cannot list."""
-    copy = keep_script(tmp_path, Script(name="x.py", content=b"1"), NOBODY)
-    assert (copy.stat().st_uid, copy.parent.stat().st_uid, copy.parent.parent.stat().st_uid) == (65534, 65534, 0)
-    assert stat.S_IMODE(copy.parent.parent.stat().st_mode) == 0o711
-    assert keep_script(tmp_path, Script(name="x.py", content=b"1"), US) != copy
+def test_a_copy_belongs_to_who_runs_it_and_its_folder_to_us(tmp_path: Path) -> None:
+    """The account reads its file and can put nothing beside or in place of it; nobody else reads or lists anything."""
+    scripts = Scripts(tmp_path, set)
+    copy = scripts.keep(a_script(b"1"), NOBODY)
+    assert (copy.stat().st_uid, stat.S_IMODE(copy.stat().st_mode)) == (65534, 0o400)
+    for folder in (copy.parent, copy.parent.parent):
+        assert (folder.stat().st_uid, stat.S_IMODE(folder.stat().st_mode)) == (0, 0o711)
+    tmp_path.chmod(0o711)
+    for folder in tmp_path.parents:
+        if folder.stat().st_uid == 0 and folder != Path("/tmp"):
+            folder.chmod(stat.S_IMODE(folder.stat().st_mode) | 0o011)
+    assert as_account(NOBODY, copy.read_bytes) == b"1"
+    for attempt in (
+        copy.unlink,
+        lambda: copy.rename(copy.parent / "other"),
+        (copy.parent / "deep").mkdir,
+        lambda: list(copy.parent.iterdir()),
+        lambda: os.utime(copy.parent, (0, 0)),
+    ):
+        with pytest.raises(PermissionError):
+            as_account(NOBODY, attempt)
+    with pytest.raises(PermissionError):
+        as_account(Account("daemon", 1, 65534), copy.read_bytes)
+    assert scripts.keep(a_script(b"1"), US) != copy
+
+
+def aged(*copies: Path) -> None:
+    """Make copies look as if they had been kept long ago."""
+    for copy in copies:
+        os.utime(copy.parent, (0, 0))
 
 
 def test_copies_that_no_job_needs_are_forgotten(tmp_path: Path) -> None:
-    """What a job needs stays, and what is young: it may just be being submitted."""
-    old, needed = (keep_script(tmp_path, Script(name="x.py", content=text), US) for text in (b"1", b"2"))
-    for path in (old.parent, needed.parent):
-        os.utime(path, (0, 0))
-    young = keep_script(tmp_path, Script(name="x.py", content=b"3"), US)
-    assert forget_scripts(tmp_path, {str(needed)}, older_than_seconds=3600) == 1
-    assert (old.exists(), needed.exists(), young.exists()) == (False, True, True)
-    assert forget_scripts(tmp_path / "none", (), older_than_seconds=0) == 0
+    """What a job needs stays, what a submission is just using, and what is young."""
+    needed: set[str] = set()
+    scripts = Scripts(tmp_path, lambda: needed)
+    old, kept, used, young = (scripts.keep(a_script(text), US) for text in (b"1", b"2", b"3", b"4"))
+    needed.add(str(kept))
+    for copy in (old, kept, young):
+        scripts.done(copy, may_go=False)
+    aged(old, kept, used)
+    assert scripts.sweep(older_than_seconds=3600) == 1
+    assert [copy.exists() for copy in (old, kept, used, young)] == [False, True, True, True]
+    assert Scripts(tmp_path / "none", set).sweep(older_than_seconds=0) == 0
+
+
+def test_what_stands_in_the_way_of_tidiness_is_passed_by(tmp_path: Path) -> None:
+    """However deep a tree somebody left: it is told and left, and the other copies go."""
+    scripts = Scripts(tmp_path, set)
+    old, other = (scripts.keep(a_script(text), US) for text in (b"1", b"2"))
+    for copy in (old, other):
+        scripts.done(copy, may_go=False)
+    before = Path.cwd()
+    try:
+        os.chdir(old.parent)
+        for _ in range(1200):
+            Path("d").mkdir()
+            os.chdir("d")
+    finally:
+        os.chdir(before)
+    aged(old, other)
+    assert scripts.sweep(older_than_seconds=3600) == 1
+    assert (old.parent.exists(), other.parent.exists()) == (True, False)
+    subprocess.run(["rm", "-rf", str(old.parent)], check=True)
+
+
+def test_a_refused_submission_leaves_no_copy(tmp_runtime: Places) -> None:
+    """Unless another job runs the same; what was accepted keeps its own."""
+
+    async def story() -> None:
+        async with an_api(tmp_runtime.runtime_dir) as broker:
+            body = job("python3", "x.py", spec={"script_index": 1}, script=script(b"1", "x.py"))
+            copies = broker.state / "scripts"
+            answer = await broker.as_("ada").post("/workloads", json=body | {"queue": "no-such-queue"})
+            assert (answer.is_success, list(copies.iterdir())) == (False, [])
+            assert (await broker.as_("ada").post("/workloads", json=body)).is_success
+            assert not (await broker.as_("ada").post("/workloads", json=body | {"queue": "no-such-queue"})).is_success
+            assert len(list(copies.iterdir())) == 1
+
+    play(story)
+
+
+def test_the_copies_of_one_account_are_bounded(tmp_path: Path) -> None:
+    """What jobs need counts, what they need no more goes first, and a broker that was restarted counts the same."""
+    needed: set[str] = set()
+    scripts = Scripts(tmp_path, lambda: needed, most_bytes=10)
+    first, second = (scripts.keep(a_script(text * 4), US) for text in (b"1", b"2"))
+    needed.add(str(first))
+    for copy in (first, second):
+        scripts.done(copy, may_go=False)
+    third = scripts.keep(a_script(b"3333"), US)
+    assert (first.exists(), second.exists(), third.exists()) == (True, False, True)
+    for ours in (scripts, Scripts(tmp_path, lambda: {str(first), str(third)}, most_bytes=10)):
+        with pytest.raises(LimitExceeded, match="8 bytes"):
+            ours.keep(a_script(b"4444"), US)
+    assert scripts.keep(a_script(b"1111"), US) == first
 
 
 def test_a_script_too_large_is_refused(tmp_path: Path) -> None:
     """With its size, and what to do instead."""
     with pytest.raises(InvalidAsk, match=str(LARGEST_BYTES + 1)):
-        keep_script(tmp_path, Script(name="x", content=b"x" * (LARGEST_BYTES + 1)), US)
+        Scripts(tmp_path, set).keep(a_script(b"x" * (LARGEST_BYTES + 1)), US)
 
 
 def test_a_submission_that_could_not_start_is_refused(tmp_runtime: Places) -> None:

@@ -11,6 +11,7 @@ import asyncio
 import functools
 import logging
 from collections.abc import Awaitable, Callable, Coroutine
+from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
@@ -20,10 +21,11 @@ from tornado.web import Application, Finish, HTTPError, RequestHandler
 
 from ... import __version__
 from ...errors import Conflict, GpuError, InvalidAsk, NotAllowed, NotFound
-from ...model import Caller, Command, Device, DeviceView, Kind, Scope, Workload, WorkloadView
+from ...model import Caller, Command, Device, DeviceView, Kind, Scope, Workload, WorkloadView, World
 from ...versions import HEADER, misfit
 from ..auth import Gate
 from . import views
+from .scripts import Scripts
 
 if TYPE_CHECKING:
     from ..loop import Loop
@@ -64,6 +66,7 @@ class Api(Application):
             log_function=_log_request,
         )
         self.loop, self.gate, self.stream = loop, gate, stream
+        self.scripts = Scripts(Path(loop.broker_view().state_dir), lambda: _copies_needed(loop.world))
 
 
 PREFIX = "/api/v1"
@@ -312,6 +315,12 @@ def _of_status(status: int) -> GpuError:
     if status in range(400, 500):
         return InvalidAsk("The request is no proper HTTP.", hint="See docs/api.md.")
     return GpuError("The broker failed at this, which is its own fault.", hint="Its log says more: please report it.")
+
+
+def _copies_needed(world: World) -> set[str]:
+    """The script copies of all jobs that are not over. A world is replaced, never written to: any thread may ask."""
+    living = (it.spec for it in world.workloads.values() if it.spec is not None and it.end is None)
+    return {spec.script_copy for spec in living if spec.script_copy is not None}
 
 
 def _log_request(handler: RequestHandler) -> None:

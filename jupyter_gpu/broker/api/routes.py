@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
 from collections.abc import Callable
+from pathlib import Path
 from typing import Annotated, ClassVar
 
 import msgspec
 from tornado.web import RequestHandler
 
-from ...errors import LimitExceeded
+from ...errors import GpuError, LimitExceeded
 from ...model import (
     BrokerView,
     Cancel,
@@ -33,15 +36,17 @@ from ...model import (
     Scope,
     State,
     Status,
+    Submit,
     SubmitBody,
     Uncordon,
     Workload,
     WorkloadPage,
     WorkloadView,
+    unpack_bytes,
 )  # fmt: skip
 from ...units import MAX_SECONDS
 from ..auth import Gate
-from ..loop import Loop
+from ..loop import Answer, Loop
 from . import views
 from .base import PREFIX, Api, Base, endpoint
 from .log import Log
@@ -106,12 +111,28 @@ class Workloads(Base):
         """Ask for devices: 201 where they are granted at once, 202 where the workload waits, with its reason."""
         self.must_have(Scope.RESERVE if body.kind is Kind.RESERVATION else Scope.SUBMIT)
         key = self.request.headers.get("Idempotency-Key")
-        command = await read_submission(self.loop, body, self.caller, key=key, keep=query.keep)
-        answer = await self.loop.handle(command)
+        scripts = self.application.scripts
+        command = await read_submission(self.loop, scripts, body, self.caller, key=key, keep=query.keep)
+        copy = None if command.spec is None else command.spec.script_copy
+        answer = await (self.loop.handle(command) if copy is None else self._with_copy(command, copy))
         it = await self.find(str(answer.workload))
         self.set_status(201 if it.state is State.ACTIVE else 202)
         self.set_header("Location", f"{PREFIX}/workloads/{it.id}")
         return self.show(it)
+
+    async def _with_copy(self, command: Submit, copy: str) -> Answer:
+        """Have it decided. Where that is refused (or the same ask was accepted long ago) nothing needs the copy."""
+        is_decided = False
+        try:
+            answer = await self.loop.handle(command)
+            is_decided = True
+        except GpuError:
+            is_decided = True
+            raise
+        finally:
+            file = Path(os.fsdecode(unpack_bytes(copy)))
+            await asyncio.to_thread(self.application.scripts.done, file, may_go=is_decided)
+        return answer
 
 
 class One(Base):

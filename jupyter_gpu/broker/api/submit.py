@@ -23,7 +23,7 @@ from ...model import Ask, Caller, Holder, JobSpec, Kind, Policy, Submit, SubmitB
 from ...units import MAX_SECONDS
 from ..engines import procs
 from .account import Account, account_of, as_account, uid_of
-from .scripts import keep_script
+from .scripts import Scripts
 
 if TYPE_CHECKING:
     from ..loop import Loop
@@ -39,9 +39,12 @@ _DEFAULT_PATH = "/usr/local/bin:/usr/bin:/bin"
 
 
 async def read_submission(
-    loop: Loop, body: SubmitBody, caller: Caller, *, key: str | None, keep: tuple[str, ...]
+    loop: Loop, scripts: Scripts, body: SubmitBody, caller: Caller, *, key: str | None, keep: tuple[str, ...]
 ) -> Submit:
-    """Check what a caller asks for and make it a command; what it needs on the disk is there then."""
+    """Check what a caller asks for and make it a command; what it needs on the disk is there then.
+
+    Who gets a command with a script copy says `scripts.done` when it is decided.
+    """
     check_words(body)
     check_key(key)
     if body.kind is Kind.RESERVATION and (body.spec is not None or body.script is not None):
@@ -49,11 +52,11 @@ async def read_submission(
     if body.script is not None and (body.spec is None or body.spec.script_index is None):
         raise InvalidAsk("A script is sent without its place in argv.", hint="Set spec.script_index.")
     body = with_profile(loop.world.policy, body)
+    holder = None if body.holder is None else await known_holder(body.holder, caller)
     spec = None
     if body.spec is not None:
         account = await asyncio.to_thread(account_of, caller.account)
-        spec = await asyncio.to_thread(prepare, Path(loop.broker_view().state_dir), body, body.spec, account, keep)
-    holder = None if body.holder is None else await known_holder(body.holder, caller)
+        spec = await asyncio.to_thread(prepare, scripts, body, body.spec, account, keep)
     return Submit(
         kind=body.kind,
         owner=caller.name,
@@ -185,7 +188,7 @@ def _user_of(pid: int) -> int | None:
 # -- what a job runs
 
 
-def prepare(state: Path, body: SubmitBody, spec: JobSpec, account: Account, keep: tuple[str, ...]) -> JobSpec:
+def prepare(scripts: Scripts, body: SubmitBody, spec: JobSpec, account: Account, keep: tuple[str, ...]) -> JobSpec:
     """Check that the job can be started, and keep its script. Blocks: called on a thread."""
     environment, dropped = scrub(spec.environment, given=keep)
     environment.setdefault("PATH", _DEFAULT_PATH)
@@ -194,7 +197,7 @@ def prepare(state: Path, body: SubmitBody, spec: JobSpec, account: Account, keep
     folder = unpacked(spec.folder, "folder")
     path = unpacked(environment["PATH"], "PATH")
     as_account(account, lambda: look_at(folder, None if has_copy and spec.script_index == 0 else argv[0], path))
-    copy = None if body.script is None else keep_script(state, body.script, account)
+    copy = None if body.script is None else scripts.keep(body.script, account)
     recorded = dict(spec.recorded)
     if dropped:
         recorded["environment_dropped"] = " ".join(dropped)[:4096]
