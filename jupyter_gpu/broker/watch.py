@@ -200,6 +200,8 @@ class Watch:
             return
         if is_done or alive:
             return
+        if alive is None and holder.pid is not None:
+            return  # it cannot be looked at now: that ends no lease
         if alive is False or self._loop.has_lapsed(it):
             detail = f"its {holder.kind} {holder.name} has ended" if alive is False else f"{holder.name} did not renew"
             self._spawn(self._tell(SeeHolderGone(workload=it.id, holder_number=holder.number, detail=detail)))

@@ -20,14 +20,17 @@ _PATIENCE_SECONDS = 5.0
 
 
 def watch(mark: dict[str, Any]) -> int | None:
-    """A pidfd of the supervisor that made this mark; None where it has ended."""
+    """A pidfd of the supervisor that made this mark; None where it has ended. OSError where that cannot be known."""
     if mark.get("boot_id") != procs.boot_id() or not mark.get("pid"):
         return None
     return procs.open_pidfd(mark["pid"], mark["start_ticks"])
 
 
 def clear(folder: str, spec: dict[str, Any]) -> tuple[bool, list[str]]:
-    """End what lives of an attempt without supervisor: whether nothing is left, and what had to be ended."""
+    """End what lives of an attempt without supervisor: whether nothing is left, and what had to be ended.
+
+    OSError where it cannot be known whether anything lives.
+    """
     tags = command.tags(spec["workload"], spec["attempt"]) | {"JUPYTER_GPU_NOTICE_FILE": f"{folder}/{files.NOTICE}"}
     wanted = [os.fsencode(f"{name}={value}") for name, value in tags.items()]
     ended: dict[tuple[int, int], str] = {}

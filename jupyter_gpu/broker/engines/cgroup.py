@@ -9,6 +9,7 @@ delegation, no mount), and then the attempt simply has no cgroup. Standard libra
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import signal
 import time
@@ -96,22 +97,31 @@ def host_oom_kills(folders: list[str]) -> int:
 
 
 def members(folders: list[str]) -> set[int]:
-    """The pids inside, those of nested cgroups included."""
+    """The pids inside, those of nested cgroups included. OSError where that cannot be known."""
     found: set[int] = set()
     for folder in folders:
-        for root, _, _ in os.walk(folder):
-            found.update(int(word) for word in _read(f"{root}/cgroup.procs").split())
+        for root, _, _ in os.walk(folder, onerror=_raise_unless_gone):
+            try:
+                found.update(int(word) for word in procs.slurp(f"{root}/cgroup.procs").split())
+            except OSError as error:
+                _raise_unless_gone(error)
     return found
+
+
+def _raise_unless_gone(error: OSError) -> None:
+    if error.errno not in (errno.ENOENT, errno.ENODEV):
+        raise error
 
 
 def kill(folders: list[str]) -> None:
     """SIGKILL everything inside, at once where the kernel can."""
     for folder in folders:
         _write(f"{folder}/cgroup.kill", b"1")
-    for pid in members(folders):
-        proc = procs.find(pid)
-        if proc:
-            procs.send(proc, signal.SIGKILL)
+    with contextlib.suppress(OSError):  # whoever calls this looks again for what lives
+        for pid in members(folders):
+            proc = procs.find(pid)
+            if proc:
+                procs.send(proc, signal.SIGKILL)
 
 
 def remove(folders: list[str], patience_seconds: float = 0.2) -> None:

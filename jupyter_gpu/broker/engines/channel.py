@@ -46,7 +46,11 @@ class Channel:
     def open(self) -> None:
         """Start a launcher."""
         self._restart = None
-        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        try:
+            ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        except OSError:
+            self._again()
+            return
         ours.setblocking(False)  # noqa: FBT003 - it takes no keyword
         try:
             with self._log.open("ab") as log:
@@ -54,14 +58,18 @@ class Channel:
                     launcher.command(theirs.fileno()), pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL,
                     stdout=log, stderr=log, env=_needed(), start_new_session=True,
                 )  # fmt: skip
+            self._pidfd = os.pidfd_open(self._process.pid)
         except OSError:
             ours.close()
+            theirs.close()
+            if self._process:  # it leaves now that its socket is closed
+                self._process.kill()
+                self._process.wait()
+                self._process = None
             self._again()
             return
-        finally:
-            theirs.close()
+        theirs.close()
         self._born = self._loop.time()
-        self._pidfd = os.pidfd_open(self._process.pid)
         self._loop.add_reader(self._pidfd, self._has_died)
         self._loop.add_reader(ours, self._hear, ours)
         self._sockets.add(ours)

@@ -74,13 +74,18 @@ class Ending:
         return most if due is None else min(most, max(0.0, due - time.monotonic()))
 
     def act(self, *, launched: bool, cgroups: list[str]) -> None:
-        """Do what is due now."""
+        """Do what is due now. Where processes cannot be looked at, it stays due."""
+        with contextlib.suppress(OSError):
+            self._act(launched=launched, cgroups=cgroups)
+
+    def _act(self, *, launched: bool, cgroups: list[str]) -> None:
         now = time.monotonic()
         if self._notice_owed and launched:
             self._give_notice()
         if self._close_at is not None and now >= self._close_at and not self._closed:
+            tree = procs.descendants(os.getpid())
             self._closed = True
-            for proc in procs.descendants(os.getpid()).values():
+            for proc in tree.values():
                 procs.send(proc, signal.SIGTERM)
         if self._closed and self._kill_at is not None and now >= self._kill_at:
             self._kill(cgroups)

@@ -13,15 +13,21 @@ from . import procs
 
 
 def is_alive(holder: Holder) -> bool | None:
-    """Whether the holder's process lives; None where no process is known and only renewals can tell."""
+    """Whether the holder's process lives; None where no process is known, or it cannot be looked at now."""
     if holder.pid is None:
         return None
-    return _find(holder) is not None
+    try:
+        return _find(holder) is not None
+    except OSError:
+        return None
 
 
 def end(holder: Holder, *, by_force: bool) -> bool:
     """Ask the holder's process to leave, or end it; False where it is gone or not ours to signal."""
-    proc = _find(holder)
+    try:
+        proc = _find(holder)
+    except OSError:
+        return False
     return proc is not None and procs.send(proc, signal.SIGKILL if by_force else signal.SIGTERM)
 
 

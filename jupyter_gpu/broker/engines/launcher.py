@@ -23,6 +23,7 @@ import signal
 import sys
 import time
 
+from . import procs
 from .child import changed_signals
 from .supervisor import Identity, supervise
 
@@ -46,12 +47,14 @@ def command(socket_fd: int) -> list[str]:
     """How the broker starts a launcher: isolated, and without site, whose .pth files would cost more than we do."""
     root = os.path.realpath(f"{__file__}/../../../..")
     code = "import sys; sys.path.append(sys.argv[1]); from jupyter_gpu.broker.engines.launcher import main; main()"
-    return [sys.executable, "-I", "-S", "-X", "utf8", "-c", code, root, str(socket_fd)]
+    # The last is for the jobs: the broker itself may open more files than it was born to.
+    return [sys.executable, "-I", "-S", "-X", "utf8", "-c", code, root, str(socket_fd), str(procs.first_file_limit())]
 
 
 def main(argv: Sequence[str] = ()) -> NoReturn:
     """Find a supervisor per message until the broker is gone."""
-    channel = int((argv or sys.argv)[-1])
+    channel, file_limit = (int(word) for word in (argv or sys.argv)[-2:])
+    procs.set_file_limit(file_limit)
     os.set_inheritable(channel, False)  # noqa: FBT003 - it takes no keyword
     os.set_blocking(channel, False)
     os.chdir("/")  # no mount shall be busy because of us

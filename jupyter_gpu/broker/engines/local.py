@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import os
 import time
 from collections.abc import Callable, Mapping
@@ -27,6 +28,8 @@ from .base import Attempt, Order, Sighting, Stage
 from .channel import Channel
 from .spool import Spool, make_folder, number_of
 from .watching import Supervisor, Watching
+
+log = logging.getLogger(__name__)
 
 _LOOK_SECONDS = 1.0
 _ASK_AGAIN_SECONDS = 2.0
@@ -88,6 +91,7 @@ class LocalEngine:
     async def start(self, on_sighting: Callable[[Sighting], None]) -> None:
         """Adopt what an earlier broker left and begin to report."""
         self._on_sighting = on_sighting
+        procs.raise_file_limit()
         self._spool.open()
         self._channel = Channel(self._spool.root / "launcher.log", self._hear, self._launcher_is_new)
         for workload, attempt in self._spool.live():
@@ -211,7 +215,13 @@ class LocalEngine:
     # --- what is seen -----------------------------------------------------------------------------
 
     def _settle(self, entry: _Entry) -> None:
-        """Bring an entry up to date with its folder; start it if it has not begun."""
+        """Bring an entry up to date with its folder; start it if it has not begun. What cannot be read is not known."""
+        try:
+            self._bring_up_to_date(entry)
+        except Exception as error:  # noqa: BLE001 - no files left, say: nothing follows, and the next look tries again
+            log.warning("attempt %s.%s cannot be looked at: %s", *entry.key, error)
+
+    def _bring_up_to_date(self, entry: _Entry) -> None:
         if entry.sighting.stage is Stage.GONE or entry.clearing:
             return
         mark: dict[str, Any] = {}
@@ -282,6 +292,14 @@ class LocalEngine:
 
     async def _clear(self, entry: _Entry, mark: dict[str, Any], outcome: dict[str, Any] | None) -> None:
         """End what a dead supervisor has left; only then the attempt is over."""
+        try:
+            await self._end_the_rest(entry, mark, outcome)
+        except OSError as error:  # whether anything lives is not known
+            log.warning("what is left of attempt %s.%s cannot be looked at: %s", *entry.key, error)
+        finally:
+            entry.clearing = None
+
+    async def _end_the_rest(self, entry: _Entry, mark: dict[str, Any], outcome: dict[str, Any] | None) -> None:
         spec = files.read(f"{entry.folder}/{files.SPEC}")
         done, forced = True, list[str]()
         if spec and mark.get("boot_id") == procs.boot_id():
@@ -297,7 +315,6 @@ class LocalEngine:
                 order = files.read(f"{entry.folder}/{files.ORDER}")
                 outcome = aftermath.lost(entry.folder, why=_why_lost(mark, entry.fault), forced=forced, order=order)
             files.forget_environment(entry.folder)
-        entry.clearing = None
         if done and outcome and outcome.get("gone"):
             self._over(entry, outcome)
         # Else something hangs in the kernel, or the disk is full: the next look around tries again.
@@ -329,9 +346,9 @@ class LocalEngine:
 
     def _look_around(self) -> None:
         """Find what no report has told."""
+        self._look = asyncio.get_running_loop().call_later(_LOOK_SECONDS, self._look_around)
         for entry in list(self._entries.values()):
             self._settle(entry)
-        self._look = asyncio.get_running_loop().call_later(_LOOK_SECONDS, self._look_around)
 
 
 def _why_lost(mark: dict[str, Any], fault: str) -> str:

@@ -1,9 +1,10 @@
 """Processes as /proc shows them, told apart for good by pid, start time and boot id.
 
 A pid alone names nobody: numbers are used again, quickly so in containers (jhuckaby/Cronicle#789). So a signal
-goes only through a pidfd whose start time was compared after it was opened. Trees are found by the parent's pid,
-the way the kernel keeps them; what has lost its supervisor, by the variables its attempt was started with.
-Standard library only: the launcher imports it.
+goes only through a pidfd whose start time was compared after it was opened. Gone is only what the kernel says is
+gone: where it cannot be asked (no more files, no memory), OSError is raised and nothing follows. Trees are found by
+the parent's pid, the way the kernel keeps them; what has lost its supervisor, by the variables its attempt was started
+with. Standard library only: the launcher imports it.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import contextlib
 import errno
 import functools
 import os
+import resource
 import signal
 
 TYPE_CHECKING = False
@@ -21,6 +23,9 @@ if TYPE_CHECKING:
 
 _PIECE = 16 * 1024
 _MOST_BYTES = 64 * 2**20
+_GONE = (errno.ENOENT, errno.ESRCH)
+#: We are short of something, so the answer is not known; anything else is an answer about that one process.
+_SHORT = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
 
 
 class Proc:
@@ -39,11 +44,13 @@ def boot_id() -> str:
 
 
 def find(pid: int) -> Proc | None:
-    """Look at one process; None where there is none."""
+    """Look at one process; None where there is none. OSError where that cannot be known."""
     try:
         raw = slurp(f"/proc/{pid}/stat")
-    except OSError:
-        return None
+    except OSError as error:
+        if error.errno in _GONE:
+            return None
+        raise
     name, _, rest = raw.rpartition(b")")
     fields = rest.split()
     return Proc(
@@ -56,9 +63,14 @@ def find(pid: int) -> Proc | None:
 
 
 def everyone() -> dict[int, Proc]:
-    """All processes that live now."""
-    found = (find(pid) for pid in _pids())
-    return {proc.pid: proc for proc in found if proc and not proc.zombie}
+    """All processes that live now, and that we may see. OSError where that cannot be known."""
+    found = {}
+    for pid in _pids():
+        with _unless_short():
+            proc = find(pid)
+            if proc and not proc.zombie:
+                found[pid] = proc
+    return found
 
 
 def descendants(root: int, among: dict[int, Proc] | None = None) -> dict[int, Proc]:
@@ -122,7 +134,7 @@ def tagged(tags: Iterable[bytes]) -> dict[int, Proc]:
     wanted = set(tags)
     found = {}
     for pid in _pids():
-        with contextlib.suppress(OSError):
+        with _unless_short():
             if wanted.issubset(slurp(f"/proc/{pid}/environ").split(b"\0")):
                 proc = find(pid)
                 if proc and not proc.zombie:
@@ -131,12 +143,18 @@ def tagged(tags: Iterable[bytes]) -> dict[int, Proc]:
 
 
 def open_pidfd(pid: int, start_ticks: int) -> int | None:
-    """A pidfd of just this process; None where it has ended, whoever has its number now."""
+    """A pidfd of just this process; None where it has ended, whoever has its number now. OSError if it is not known."""
     try:
         pidfd = os.pidfd_open(pid)
+    except OSError as error:
+        if error.errno in (*_GONE, errno.EINVAL):  # the last: the number is a mere thread's now
+            return None
+        raise
+    try:
+        now = find(pid)  # after the opening: from here on the number cannot pass to another unnoticed
     except OSError:
-        return None
-    now = find(pid)  # after the opening: from here on the number cannot pass to another unnoticed
+        os.close(pidfd)
+        raise
     if now and now.start_ticks == start_ticks and not now.zombie:
         return pidfd
     os.close(pidfd)
@@ -144,8 +162,11 @@ def open_pidfd(pid: int, start_ticks: int) -> int | None:
 
 
 def send(proc: Proc, number: signal.Signals) -> bool:
-    """Signal just this process; False where it is gone or is not ours to signal."""
-    pidfd = open_pidfd(proc.pid, proc.start_ticks)
+    """Signal just this process; False where it is gone, cannot be looked at, or is not ours to signal."""
+    try:
+        pidfd = open_pidfd(proc.pid, proc.start_ticks)
+    except OSError:
+        return False
     if pidfd is None:
         return False
     try:
@@ -155,6 +176,34 @@ def send(proc: Proc, number: signal.Signals) -> bool:
     finally:
         os.close(pidfd)
     return True
+
+
+@functools.cache
+def first_file_limit() -> int:
+    """How many files this process could open when that was first asked: as many as what it starts is to have."""
+    return resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+
+
+def raise_file_limit() -> None:
+    """Open as many files as we may: the usual limit is for programs that use select, and ours may have many callers."""
+    first_file_limit()
+    set_file_limit(resource.getrlimit(resource.RLIMIT_NOFILE)[1])
+
+
+def set_file_limit(soft: int) -> None:
+    """Change the soft limit, where that can be done."""
+    with contextlib.suppress(OSError, ValueError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
+
+
+@contextlib.contextmanager
+def _unless_short() -> Iterator[None]:
+    """Pass over what cannot be read of one process, save for a want that makes the whole look worthless."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno in _SHORT:
+            raise
 
 
 def _pids() -> Iterator[int]:

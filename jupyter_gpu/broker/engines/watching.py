@@ -23,7 +23,7 @@ class Watching:
         self._fds: dict[Supervisor, int] = {}
 
     def watch(self, mark: dict[str, Any]) -> Supervisor | None:
-        """Watch the supervisor that made this mark; None where it has ended."""
+        """Watch the supervisor that made this mark; None where it has ended. OSError where that cannot be known."""
         if not mark.get("pid"):
             return None
         one = mark["pid"], mark["start_ticks"], mark["boot_id"]
@@ -31,8 +31,12 @@ class Watching:
             pidfd = aftermath.watch(mark)
             if pidfd is None:
                 return None
+            try:
+                asyncio.get_running_loop().add_reader(pidfd, self._has_ended, one)
+            except OSError:
+                os.close(pidfd)
+                raise
             self._fds[one] = pidfd
-            asyncio.get_running_loop().add_reader(pidfd, self._has_ended, one)
         return one
 
     def poke(self, one: Supervisor | None) -> None:
