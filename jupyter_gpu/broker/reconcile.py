@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping
+from collections.abc import Awaitable, Mapping
 
 import msgspec
 
@@ -63,10 +63,10 @@ class Reconciler:
             inventory = engine.inventory()
             for id_, sighting in list(inventory.items()):
                 if _is_over(world, id_, sighting):
-                    await engine.take_back(id_, sighting.attempt)
+                    await _alone(id_, engine.take_back(id_, sighting.attempt))
             for it in world.holders():
                 if it.lease is not None and it.lease.pool == pool and it.kind is Kind.JOB:
-                    await self._of_job(world, engine, it, inventory.get(it.id))
+                    await _alone(it.id, self._of_job(world, engine, it, inventory.get(it.id)))
         for it in world.holders():
             if it.kind is Kind.RESERVATION and it.outcome is not None:
                 self._close(it, it.outcome)
@@ -161,6 +161,14 @@ class Reconciler:
             if found is not None:  # while nothing can be read, that clock stands still
                 unclear_seconds += clock() - began
                 pause_seconds = min(pause_seconds * 1.5, PROBE_SLOWEST_SECONDS)
+
+
+async def _alone(workload: int, work: Awaitable[None]) -> None:
+    """Bring one workload on. What fails of it is told, and holds up none of the others; the next look tries again."""
+    try:
+        await work
+    except Exception:
+        log.exception("workload %s cannot be brought on now", workload)
 
 
 def _exited(it: Workload, outcome: Outcome, *, started: bool = True) -> SeeExited:

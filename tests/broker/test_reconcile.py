@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from jupyter_gpu.broker.engines.base import Stage
+from jupyter_gpu.broker.engines.base import Attempt, Stage
 from jupyter_gpu.broker.loop import Loop
 from jupyter_gpu.broker.reconcile import Reconciler
 from jupyter_gpu.broker.watch import Watch
@@ -287,3 +287,23 @@ def test_an_attempt_whose_tree_lives_keeps_its_device(tmp_path: Path, stage: Sta
         assert play.it(second).state is State.QUEUED
 
     story(tell, tmp_path)
+
+
+def test_one_that_fails_holds_up_none_of_the_others(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Whatever an engine raises over one workload, the next in the same look is brought on."""
+
+    async def tell(play: Play) -> None:
+        poison, well = await play.job(), await play.job()
+        hand_over = play.engine.hand_over
+
+        async def hand_over_or_fail(attempt: Attempt) -> None:
+            if attempt.workload == poison:
+                raise ValueError("of its own")
+            await hand_over(attempt)
+
+        play.engine.hand_over = hand_over_or_fail  # type: ignore[method-assign]
+        await play.reconciler.step()
+        assert [it.workload for it in play.engine.handed_over] == [well]
+
+    story(tell, tmp_path, count=2)
+    assert "workload 1 cannot be brought on now" in caplog.text

@@ -333,3 +333,42 @@ async def test_the_environment_is_not_kept(tmp_path):
         await it.run("true", environment={"PATH": os.environ["PATH"], "TOKEN": "hush-hush"})
         kept = b"".join(path.read_bytes() for path in it.engine.folder_of(1, 1).iterdir())
         assert b"hush-hush" not in kept
+
+
+@pytest.mark.parametrize(
+    "poison",
+    [
+        {"checkpoint_dir": "base64:a"},
+        {"checkpoint_dir": "a\0b"},
+        {"folder": "/tmp\0"},
+        {"script_index": 7, "script_copy": "/nowhere"},
+        {"script_index": 0, "script_copy": "a\0b"},
+        {"environment": {"A\0": "1", "PATH": "/bin"}},
+    ],
+)
+@scenario
+async def test_what_cannot_be_meant_is_the_commands_own_fault_and_nobody_elses(tmp_path, poison):
+    """An outcome, not an exception; it counts against the job, so it is not tried for ever."""
+    async with bench(tmp_path) as it:
+        outcome = await it.run("true", **poison)
+        assert (outcome.end, outcome.engine_fault) == (EndReason.LAUNCH_FAILED, False)
+        assert (await it.run("true", workload=2)).end is EndReason.SUCCEEDED
+
+
+@scenario
+async def test_whatever_fails_while_a_start_is_prepared_becomes_an_outcome(tmp_path, monkeypatch):
+    """A fault of ours is told as ours; a folder that cannot be read now is handed over again later."""
+    async with bench(tmp_path) as it:
+        monkeypatch.setattr(it.engine._spool, "write", lambda *_, **__: {}["no such key"])
+        outcome = await it.run("true")
+        assert (outcome.end, outcome.engine_fault) == (EndReason.LAUNCH_FAILED, True)
+        monkeypatch.undo()
+
+        def fail(*_):
+            raise OSError(24, "Too many open files")
+
+        monkeypatch.setattr(it.engine._spool, "folder_to_start_in", fail)
+        await it.hand_over("true", workload=2)
+        assert 2 not in it.engine.inventory()
+        monkeypatch.undo()
+        assert (await it.run("true", workload=2)).end is EndReason.SUCCEEDED

@@ -91,9 +91,9 @@ def _environment(spec: dict[str, Any]) -> dict[str, Any]:
     newest: str | None = None
     skipped: list[str] = []
     # A folder that nobody may write to is no reason not to start: a job need not save anything.
-    with contextlib.suppress(OSError):
+    with contextlib.suppress(OSError, ValueError):
         _make_folders(home)
-    with contextlib.suppress(OSError):
+    with contextlib.suppress(OSError, ValueError):
         newest, skipped = newest_name(home)
     resume_from = os.path.join(home, newest) if newest else None  # noqa: PTH118
     if resume_from:

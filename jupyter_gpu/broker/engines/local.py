@@ -121,7 +121,11 @@ class LocalEngine:
         """Start it once: what is here already is left as it is."""
         if (attempt.workload, attempt.attempt) in self._entries:
             return
-        entry = self._enter(attempt.workload, attempt.attempt, anew=True)
+        try:
+            entry = self._enter(attempt.workload, attempt.attempt, anew=True)
+        except OSError as error:  # the loop sees that it is not known here, and hands it over again
+            log.warning("attempt %s.%s cannot be taken now: %s", attempt.workload, attempt.attempt, error)
+            return
         fresh = False
         try:
             fresh = make_folder(entry.folder)
@@ -131,8 +135,11 @@ class LocalEngine:
             if fresh or not entry.is_marked:
                 self._spool.write(attempt, entry.folder, account, fresh=fresh)
             entry.prepared = True
-        except (OSError, LookupError) as error:
-            self._over(entry, _engine_fault(f"could not prepare the start: {error}"))
+        except (ValueError, IndexError) as error:  # of its own words: text that is none, a place that is not there
+            self._over(entry, _launch_failed(f"what it asks for cannot be meant: {error}", engine_fault=False))
+            return
+        except Exception as error:  # noqa: BLE001 - whatever it is, it is this one's end and nobody else's
+            self._over(entry, _launch_failed(f"could not prepare the start: {error}"))
             return
         if fresh:
             self._ask(entry)
@@ -328,7 +335,7 @@ class LocalEngine:
             return
         if what == "fault":
             if not entry.is_marked:
-                self._over(entry, _engine_fault(f"could not start a supervisor: {more[1]}"))
+                self._over(entry, _launch_failed(f"could not start a supervisor: {more[1]}"))
             else:
                 entry.fault = str(more[1])  # its pidfd tells when it is gone
             return
@@ -359,8 +366,8 @@ def _why_lost(mark: dict[str, Any], fault: str) -> str:
     return "its supervisor was ended from outside before the outcome was known"
 
 
-def _engine_fault(detail: str) -> dict[str, Any]:
+def _launch_failed(detail: str, *, engine_fault: bool = True) -> dict[str, Any]:
     return {
-        "end": EndReason.LAUNCH_FAILED.value, "detail": detail, "engine_fault": True, "gone": True,
-        "ended_at": time.time(),
+        "end": EndReason.LAUNCH_FAILED.value, "detail": detail[: files.LONGEST_DETAIL], "engine_fault": engine_fault,
+        "gone": True, "ended_at": time.time(),
     }  # fmt: skip

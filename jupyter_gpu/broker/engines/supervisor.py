@@ -238,7 +238,7 @@ class _Supervisor:
         """Whether it said that it had finished, and whether it saved more than it began with; as its user."""
         home = self.spec["checkpoint_dir"]
         finished, newest = False, None
-        with contextlib.suppress(OSError), _as_user(self.spec):
+        with contextlib.suppress(OSError, ValueError), _as_user(self.spec):
             if not (self.spec["own_checkpoint_dir"] and _removed(home)):
                 finished = os.path.exists(f"{home}/finished.{self.spec['attempt']}")  # noqa: PTH110
                 newest = newest_name(home)[0]
