@@ -25,6 +25,7 @@ from ...model import Caller, Command, Device, DeviceView, Kind, Scope, Workload,
 from ...versions import HEADER, misfit
 from ..auth import Gate
 from . import views
+from .bounds import check_size
 from .scripts import Scripts
 
 if TYPE_CHECKING:
@@ -207,8 +208,10 @@ class Base(RequestHandler):
 
     def read_body(self, kind: type[T]) -> T:
         """The body as its struct; an empty one is an empty object."""
+        raw = b"".join(self._received) or b"{}"
         try:
-            return msgspec.json.decode(b"".join(self._received) or b"{}", type=kind)
+            check_size(raw)
+            return msgspec.json.decode(raw, type=kind)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise InvalidAsk(f"The body cannot be meant: {error}.", hint="docs/api.md lists what is taken.") from None
 

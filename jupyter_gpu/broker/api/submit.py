@@ -1,28 +1,24 @@
 """From the body of POST /workloads to the command Submit: everything that must be looked at outside the core.
 
 What could only fail later is refused now, while somebody is there to read why: a folder that is not there, a command
-that is not found, an environment that no program can be started with (DataBiosphere/toil#3955). Words and numbers of
-callers are bounded here, so that nothing odd reaches a store, a terminal or a calendar.
+that is not found, an environment that no program can be started with (DataBiosphere/toil#3955).
 """
 
 from __future__ import annotations
 
 import asyncio
-import math
 import os
-import re
-from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from ...environment import LONGEST_STRING_BYTES, MOST_TOTAL_BYTES, scrub, unpacked
 from ...errors import InvalidAsk
 from ...model import Ask, Caller, Holder, JobSpec, Kind, Policy, Submit, SubmitBody, pack_bytes
-from ...units import MAX_SECONDS
 from ..engines import procs
 from .account import Account, account_of, as_account, uid_of
+from .bounds import check_key, check_queued, check_spec, check_word, check_words
 from .scripts import Scripts
 
 if TYPE_CHECKING:
@@ -30,11 +26,6 @@ if TYPE_CHECKING:
 
 #: Kinds of holders that a client may be; `attempt` is the engine's own.
 HOLDER_KINDS = ("kernel", "server", "shell", "command")
-LONGEST_WORD = 200
-MOST_KEY_CHARACTERS = 200
-#: Integers above this are not the same in every JSON reader.
-LARGEST_NUMBER = 2**53
-_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 _DEFAULT_PATH = "/usr/local/bin:/usr/bin:/bin"
 
 
@@ -47,6 +38,9 @@ async def read_submission(
     """
     check_words(body)
     check_key(key)
+    if body.spec is not None:
+        check_spec(body.spec)
+        check_queued(loop.world, caller.name, body.spec)
     if body.kind is Kind.RESERVATION and (body.spec is not None or body.script is not None):
         raise InvalidAsk("A reservation runs nothing.", hint="Leave spec and script out, or ask for a job.")
     if body.script is not None and (body.spec is None or body.spec.script_index is None):
@@ -91,60 +85,6 @@ def with_profile(policy: Policy, body: SubmitBody) -> SubmitBody:
     return msgspec.structs.replace(
         body, ask=msgspec.structs.replace(mine, **merged), queue=body.queue if body.queue is not None else profile.queue
     )
-
-
-# -- words and numbers
-
-
-def check_words(body: SubmitBody) -> None:
-    """Refuse words that would break a table or a terminal, and numbers that no calendar has."""
-    for what, word in (
-        ("name", body.name),
-        ("queue", body.queue),
-        ("team", body.team),
-        ("profile", body.profile),
-        ("ask.device_class", body.ask.device_class),
-        ("ask.pool", body.ask.pool),
-    ):
-        check_word(what, word)
-    for what, number in _numbers("", msgspec.to_builtins(msgspec.structs.replace(body, script=None))):
-        most = MAX_SECONDS if what.endswith("_seconds") else LARGEST_NUMBER
-        if not math.isfinite(number) or abs(number) > most:
-            raise InvalidAsk(f"{what}: {number} is beyond {most}, which is the most.", hint="Ask for less.")
-        if number < 0:
-            raise InvalidAsk(f"{what}: {number} is below zero.", hint="Leave it out, or give something above zero.")
-    if body.not_before is not None and body.not_before > LATEST_INSTANT:
-        raise InvalidAsk("not_before lies beyond the year 2200.", hint="Give Unix seconds.")
-
-
-#: Beyond this Python's calendar and SQLite's functions may fail, and nobody means it.
-LATEST_INSTANT = 7_258_118_400
-
-
-def check_word(what: str, word: str | None) -> None:
-    """Refuse one word that is too long or holds what a terminal would obey."""
-    if word is None:
-        return
-    if len(word) > LONGEST_WORD:
-        raise InvalidAsk(f"{what} has {len(word)} characters; {LONGEST_WORD} are the most.", hint="Shorten it.")
-    if _CONTROL.search(word):
-        raise InvalidAsk(f"{what} holds control characters: {word[:60]!r}.", hint="Use letters, digits and signs.")
-
-
-def check_key(key: str | None) -> None:
-    """An idempotency key is a word, not a text."""
-    if key is not None and not (0 < len(key) <= MOST_KEY_CHARACTERS and key.isascii() and key.isprintable()):
-        raise InvalidAsk(
-            f"The Idempotency-Key must have 1 to {MOST_KEY_CHARACTERS} printable characters.", hint="A UUID will do."
-        )
-
-
-def _numbers(path: str, value: Any) -> Iterator[tuple[str, int | float]]:
-    if isinstance(value, dict):
-        for name, inner in value.items():
-            yield from _numbers(f"{path}.{name}" if path else str(name), inner)
-    elif isinstance(value, int | float) and not isinstance(value, bool):
-        yield path, value
 
 
 # -- holders
