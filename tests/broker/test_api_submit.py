@@ -1,15 +1,18 @@
 """What a submission must bring, and what is kept of it."""
 
+import asyncio
 import base64
 import os
 import stat
 import subprocess
 import threading
+from collections.abc import Callable
 from pathlib import Path
+from typing import TypeVar
 
 import pytest
 
-from jupyter_gpu.broker.api.account import Account, account_of, as_account
+from jupyter_gpu.broker.api.account import Account, Looks, account_of
 from jupyter_gpu.broker.api.scripts import LARGEST_BYTES, Scripts, safe_name
 from jupyter_gpu.broker.api.submit import look_at
 from jupyter_gpu.errors import InvalidAsk, LimitExceeded, NotAllowed
@@ -18,9 +21,15 @@ from tests.conftest import Places
 
 from .api_ground import ME, an_api, job, play
 
+T = TypeVar("T")
 AS_ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to be another user; run the tests as root")
 US = Account(ME, os.geteuid(), os.getegid())
 NOBODY = Account("nobody", 65534, 65534)
+
+
+def as_account(account: Account, look: Callable[[], T]) -> T | None:
+    """Look as somebody."""
+    return asyncio.run(Looks().look(account, look))
 
 
 def script(content: bytes, name: str = "train.py") -> dict[str, str]:
@@ -297,13 +306,37 @@ def test_folders_are_looked_at_with_the_users_own_eyes(tmp_path: Path) -> None:
     assert os.geteuid() == 0
 
 
-def test_a_file_system_that_hangs_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    """After a stated time the caller hears so; the thread that hangs is left to it."""
-    monkeypatch.setattr("jupyter_gpu.broker.api.account.ANSWERS_WITHIN_SECONDS", 0.05)
-    never = threading.Event()
-    with pytest.raises(InvalidAsk, match="did not answer"):
-        as_account(US, never.wait)
-    never.set()
+def test_a_file_system_that_hangs_keeps_only_its_user_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    """After a stated time they hear so; they have one look at a time, others look at once, and no more threads wait."""
+    monkeypatch.setattr("jupyter_gpu.broker.api.account.ANSWERS_WITHIN_SECONDS", 0.2)
+    monkeypatch.setattr(Account, "is_us", True)
+    hangs, again = threading.Event(), []
+
+    async def story() -> None:
+        looks, before = Looks(), threading.active_count()
+        slow = [looks.look(US, hangs.wait), *(looks.look(US, lambda: again.append(1)) for _ in range(20))]
+        gathering = asyncio.gather(*slow, return_exceptions=True)
+        assert await looks.look(NOBODY, lambda: "seen") == "seen"
+        assert threading.active_count() <= before + 1
+        told = await gathering
+        assert ["did not answer" in str(it) for it in told] == [True] * 21
+        assert not again
+        hangs.set()
+        assert await looks.look(US, lambda: "seen") == "seen"
+        with pytest.raises(NotAllowed):
+            await looks.look(US, lambda: account_of(""))
+
+    asyncio.run(story())
+
+
+def test_a_long_path_is_searched_in_part(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A PATH may name thousands of slow folders: the first are looked at, and beyond them a command gets its chance."""
+    looked_at: list[bytes] = []
+    monkeypatch.setattr("jupyter_gpu.broker.api.submit._is_program", lambda _, place: looked_at.append(place))
+    assert look_at(b"/tmp", b"true", b":".join([b"/slow"] * 5000))
+    assert len(looked_at) == 64
+    with pytest.raises(InvalidAsk, match="not found"):
+        look_at(b"/tmp", b"true", b":".join([b"/slow"] * 64))
 
 
 def test_an_account_that_work_cannot_run_as_is_refused() -> None:

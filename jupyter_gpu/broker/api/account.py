@@ -3,18 +3,20 @@
 The shared broker is root: whether a folder exists must not be answered with root's eyes, which see into private homes,
 and on a home that the server squashes root sees less than its owner. Linux keeps the identity for files apart from all
 others, and per thread: setfsuid(2). So a short thread takes on the account's groups and file identity, looks, and ends;
-nothing else in the process changes. A file system that hangs costs that thread and not the broker.
+nothing else in the process changes.
 """
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import ctypes
 import os
 import platform
 import pwd
 import threading
 from collections.abc import Callable
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from ...errors import InvalidAsk, NotAllowed
 
@@ -70,29 +72,65 @@ def uid_of(name: str) -> int | None:
         return os.geteuid() if name == str(os.geteuid()) else None
 
 
-def as_account(account: Account, look: Callable[[], T]) -> T | None:
-    """Do something with files as an account; None where this machine does not allow it. Blocks: call it on a thread."""
-    found: list[T] = []
-    failed: list[BaseException] = []
+class Looks:
+    """Looks at files as accounts do, each on a thread of its own: one at a time for an account.
 
-    def run() -> None:
+    A file system that hangs, or that its user made slow, keeps that user waiting and nobody else: neither the loop nor
+    the threads that all share. A look that was given up goes on until the kernel lets it; its account waits for that.
+    """
+
+    def __init__(self) -> None:
+        self._running: dict[int, asyncio.Future[None]] = {}
+
+    async def look(self, account: Account, look: Callable[[], T]) -> T | None:
+        """Do something with files as an account; None where this machine does not allow it."""
+        running = asyncio.get_running_loop()
+        deadline = running.time() + ANSWERS_WITHIN_SECONDS
+        while (before := self._running.get(account.uid)) is not None:
+            await self._in_time(before, deadline)
+        ended = self._running[account.uid] = running.create_future()
+        answer: asyncio.Future[T | None] = running.create_future()
+
+        def end(found: T | None, error: BaseException | None) -> None:
+            del self._running[account.uid]
+            ended.set_result(None)
+            if not answer.cancelled():
+                answer.set_exception(error) if error is not None else answer.set_result(found)
+                answer.exception()  # somebody has looked: who gave up asks no more
+
+        def run() -> None:
+            found: T | None = None
+            error: BaseException | None = None
+            try:
+                found = _as_account(account, look)
+            except BaseException as failed:  # noqa: BLE001 - it is raised again where it belongs
+                error = failed
+            with contextlib.suppress(RuntimeError):  # the broker has stopped meanwhile
+                running.call_soon_threadsafe(end, found, error)
+
         try:
-            if account.is_us or _take_on(account):
-                found.append(look())
-        except BaseException as error:  # noqa: BLE001 - it is raised again where it belongs
-            failed.append(error)
+            threading.Thread(target=run, name=f"as {account.name}", daemon=True).start()
+        except RuntimeError as error:  # the machine has no thread to give
+            end(None, error)
+        await self._in_time(answer, deadline)
+        return answer.result()
 
-    thread = threading.Thread(target=run, name=f"as {account.name}", daemon=True)
-    thread.start()
-    thread.join(ANSWERS_WITHIN_SECONDS)
-    if thread.is_alive():
-        raise InvalidAsk(
-            f"The file system did not answer within {ANSWERS_WITHIN_SECONDS:.0f} s, so the folder cannot be used now.",
-            hint="Try again when it answers, or submit from another folder.",
-        )
-    if failed:
-        raise failed[0]
-    return found[0] if found else None
+    async def _in_time(self, future: asyncio.Future[Any], deadline: float) -> None:
+        await asyncio.wait({future}, timeout=max(0.0, deadline - asyncio.get_running_loop().time()))
+        if not future.done():
+            raise InvalidAsk(
+                f"The file system did not answer within {ANSWERS_WITHIN_SECONDS:.0f} s, so the folder cannot be used "
+                "now.",
+                hint="Try again when it answers, or submit from another folder with a shorter PATH.",
+            )
+
+
+def _as_account(account: Account, look: Callable[[], T]) -> T | None:
+    """Look as an account; None where this machine does not allow it.
+
+    The calling thread is that account's from now on, so it must be one that ends after this.
+    """
+    return look() if account.is_us or _take_on(account) else None
 
 
 def _take_on(account: Account) -> bool:

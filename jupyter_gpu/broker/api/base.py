@@ -25,6 +25,7 @@ from ...model import Caller, Command, Device, DeviceView, Kind, Scope, Workload,
 from ...versions import HEADER, misfit
 from ..auth import Gate
 from . import views
+from .account import Looks
 from .bounds import check_size
 from .scripts import Scripts
 
@@ -67,6 +68,7 @@ class Api(Application):
             log_function=_log_request,
         )
         self.loop, self.gate, self.stream = loop, gate, stream
+        self.looks = Looks()
         self.scripts = Scripts(Path(loop.broker_view().state_dir), lambda: _copies_needed(loop.world))
 
 

@@ -111,8 +111,8 @@ class Workloads(Base):
         """Ask for devices: 201 where they are granted at once, 202 where the workload waits, with its reason."""
         self.must_have(Scope.RESERVE if body.kind is Kind.RESERVATION else Scope.SUBMIT)
         key = self.request.headers.get("Idempotency-Key")
-        scripts = self.application.scripts
-        command = await read_submission(self.loop, scripts, body, self.caller, key=key, keep=query.keep)
+        scripts, looks = self.application.scripts, self.application.looks
+        command = await read_submission(self.loop, scripts, looks, body, self.caller, key=key, keep=query.keep)
         copy = None if command.spec is None else command.spec.script_copy
         answer = await (self.loop.handle(command) if copy is None else self._with_copy(command, copy))
         it = await self.find(str(answer.workload))

@@ -17,7 +17,7 @@ from ...environment import LONGEST_STRING_BYTES, MOST_TOTAL_BYTES, scrub, unpack
 from ...errors import InvalidAsk
 from ...model import Ask, Caller, Holder, JobSpec, Kind, Policy, Submit, SubmitBody, pack_bytes
 from ..engines import procs
-from .account import Account, account_of, as_account, uid_of
+from .account import Account, Looks, account_of, uid_of
 from .bounds import check_key, check_queued, check_spec, check_word, check_words
 from .scripts import Scripts
 
@@ -26,11 +26,20 @@ if TYPE_CHECKING:
 
 #: Kinds of holders that a client may be; `attempt` is the engine's own.
 HOLDER_KINDS = ("kernel", "server", "shell", "command")
+#: How many entries of a PATH are searched: each may be a slow folder.
+MOST_PLACES = 64
 _DEFAULT_PATH = "/usr/local/bin:/usr/bin:/bin"
 
 
 async def read_submission(
-    loop: Loop, scripts: Scripts, body: SubmitBody, caller: Caller, *, key: str | None, keep: tuple[str, ...]
+    loop: Loop,
+    scripts: Scripts,
+    looks: Looks,
+    body: SubmitBody,
+    caller: Caller,
+    *,
+    key: str | None,
+    keep: tuple[str, ...],
 ) -> Submit:
     """Check what a caller asks for and make it a command; what it needs on the disk is there then.
 
@@ -50,7 +59,7 @@ async def read_submission(
     spec = None
     if body.spec is not None:
         account = await asyncio.to_thread(account_of, caller.account)
-        spec = await asyncio.to_thread(prepare, scripts, body, body.spec, account, keep)
+        spec = await prepare(scripts, looks, body, spec=body.spec, account=account, keep=keep)
     return Submit(
         kind=body.kind,
         owner=caller.name,
@@ -128,19 +137,22 @@ def _user_of(pid: int) -> int | None:
 # -- what a job runs
 
 
-def prepare(scripts: Scripts, body: SubmitBody, spec: JobSpec, account: Account, keep: tuple[str, ...]) -> JobSpec:
-    """Check that the job can be started, and keep its script. Blocks: called on a thread."""
-    environment, dropped = scrub(spec.environment, given=keep)
+async def prepare(
+    scripts: Scripts, looks: Looks, body: SubmitBody, *, spec: JobSpec, account: Account, keep: tuple[str, ...]
+) -> JobSpec:
+    """Check that the job can be started, and keep its script."""
+    environment, dropped = await asyncio.to_thread(scrub, spec.environment, given=keep)
     environment.setdefault("PATH", _DEFAULT_PATH)
     argv = check_argv(spec)
     has_copy = body.script is not None
     folder = unpacked(spec.folder, "folder")
     path = unpacked(environment["PATH"], "PATH")
-    as_account(account, lambda: look_at(folder, None if has_copy and spec.script_index == 0 else argv[0], path))
-    copy = None if body.script is None else scripts.keep(body.script, account)
+    program = None if has_copy and spec.script_index == 0 else argv[0]
+    await looks.look(account, lambda: look_at(folder, program, path))
     recorded = dict(spec.recorded)
     if dropped:
         recorded["environment_dropped"] = " ".join(dropped)[:4096]
+    copy = None if body.script is None else await asyncio.to_thread(scripts.keep, body.script, account)
     return msgspec.structs.replace(
         spec,
         environment=environment,
@@ -183,7 +195,7 @@ def look_at(folder: bytes, program: bytes | None, path: bytes) -> bool:
             f"The folder {shown!r} cannot be seen from here, or is gone: a job would have nowhere to run.",
             hint="Submit from a folder that this machine sees, and that still exists.",
         )
-    if program is not None and not any(_is_program(folder, place) for place in _places(program, path)):
+    if program is not None and not _may_be_found(folder, program, path):
         name = program.decode("utf-8", "replace")[:200]
         where = "is no program that can be run" if b"/" in program else "is not found on the PATH of the submission"
         raise InvalidAsk(
@@ -193,10 +205,13 @@ def look_at(folder: bytes, program: bytes | None, path: bytes) -> bool:
     return True
 
 
-def _places(program: bytes, path: bytes) -> list[bytes]:
+def _may_be_found(folder: bytes, program: bytes, path: bytes) -> bool:
+    """Whether a command is there; also where the PATH is too long to be searched, which the start does later."""
     if b"/" in program:
-        return [program]
-    return [(place or b".") + b"/" + program for place in path.split(b":")]
+        return _is_program(folder, program)
+    places = path.split(b":", MOST_PLACES)
+    found = any(_is_program(folder, (place or b".") + b"/" + program) for place in places[:MOST_PLACES])
+    return found or len(places) > MOST_PLACES
 
 
 def _is_program(folder: bytes, place: bytes) -> bool:
