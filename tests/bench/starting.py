@@ -13,9 +13,9 @@ ROUNDS = 60
 
 
 def run() -> list[dict[str, Any]]:
-    """The start is what the job itself writes: the clock at which it began."""
+    """The start is what the job itself says: it prints the clock."""
     with bench_broker(8) as (broker, root):
-        ours = [_one(broker.client, root, number) * 1000 for number in range(ROUNDS)]
+        ours = [_one(broker.client, root) * 1000 for _ in range(ROUNDS)]
     bare = [_bare(root_time) * 1000 for root_time in range(ROUNDS)]
     beside = f"fork and exec alone {median(bare):.2g} ms; {spread(ours)}"
     return [
@@ -23,12 +23,11 @@ def run() -> list[dict[str, Any]]:
     ]
 
 
-def _one(client: Any, root: Path, number: int) -> float:
-    mark = root / f"began-{number}"
+def _one(client: Any, root: Path) -> float:
     begun = time.time()
-    job = client.submit(a_noop(root, ("/bin/touch", str(mark))))
+    job = client.submit(a_noop(root, ("/bin/date", "+%s.%N")))
     client.wait(job.id, until="ended", timeout_seconds=30)
-    return mark.stat().st_mtime - begun
+    return float(client.log(job.id)) - begun
 
 
 def _bare(_: int) -> float:
