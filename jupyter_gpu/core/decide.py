@@ -118,7 +118,7 @@ def _cancel(world: World, command: Cancel, now: float) -> list[Event]:
         return []
     if it.outcome is not None and it.eviction is None and isinstance(verdict(world, it, now), Ended):
         return []  # it had ended by itself, and only its devices are not clear yet: that outcome stands
-    grace = grace_seconds(world.policy.queue(it.queue), it, world.policy.reservation_grace_seconds)
+    grace = grace_seconds(world.policy, world.policy.queue(it.queue), it)
     detail = f"cancelled by {command.by}"
     return [
         Evicted(

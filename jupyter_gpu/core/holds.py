@@ -123,7 +123,7 @@ class Kept:
 
     def grace_of(self, it: Workload) -> int:
         """From the notice to the closing SIGTERM."""
-        return grace_seconds(self._queues.get(it.queue), it, self._world.policy.reservation_grace_seconds)
+        return grace_seconds(self._world.policy, self._queues.get(it.queue), it)
 
 
 def may_extend(world: World, it: Workload, seconds: int, now: float) -> float:

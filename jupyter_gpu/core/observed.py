@@ -78,7 +78,7 @@ def evicted(
     world: World, it: Workload, reason: EvictionReason, now: float, *, by: str = "", detail: str = ""
 ) -> Evicted:
     """An eviction with the grace that the workload is entitled to; a job has nothing left to save on a lost device."""
-    grace = grace_seconds(world.policy.queue(it.queue), it, world.policy.reservation_grace_seconds)
+    grace = grace_seconds(world.policy, world.policy.queue(it.queue), it)
     if reason is EvictionReason.DEVICE_LOST and it.kind is Kind.JOB:
         grace = 0
     return Evicted(at=now, workload=it.id, reason=reason, yield_by=now + grace, by=by, detail=detail)

@@ -31,7 +31,7 @@ def leaves_by(world: World, holder: Workload, asker: Workload, now: float) -> fl
     end = expected_end_at(world, holder, now)
     policy = world.policy
     queue = policy.queue(holder.queue)
-    grace = grace_seconds(queue, holder, policy.reservation_grace_seconds) + policy.kill_after_seconds
+    grace = grace_seconds(policy, queue, holder) + policy.kill_after_seconds
     if is_in_overtime(holder, now):
         return min(end, now + grace)
     yields = holder.kind is Kind.JOB and queue is not None and queue.preemptible and asker.priority > holder.priority

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from ..model import Kind, QueuePolicy, State, Workload, World
+from ..model import Kind, Policy, QueuePolicy, State, Workload, World
 from .lifecycle import DAY_SECONDS
 from .placement import Room
 from .quota import Ledger
@@ -122,10 +122,13 @@ class Victims:
         self._found.remove(victim)
 
 
-def grace_seconds(queue: QueuePolicy | None, it: Workload, reservation_grace_seconds: int) -> int:
-    """From notice to the closing SIGTERM: what the job asked for, else its queue's."""
+def grace_seconds(policy: Policy, queue: QueuePolicy | None, it: Workload) -> int:
+    """From notice to the closing SIGTERM: what the job asked for, else its queue's, and for a job never too long.
+
+    Not even where it was let in under an older policy: others wait for it now.
+    """
     if it.kind is Kind.RESERVATION:
-        return reservation_grace_seconds
-    if it.spec is not None and it.spec.grace_seconds is not None:
-        return it.spec.grace_seconds
-    return 120 if queue is None else queue.grace_seconds
+        return policy.reservation_grace_seconds
+    asked = None if it.spec is None else it.spec.grace_seconds
+    usual = 120 if queue is None else queue.grace_seconds
+    return min(usual if asked is None else asked, policy.most_grace_seconds)

@@ -691,6 +691,18 @@ def test_grace_is_the_jobs_own_or_its_queues():
     assert play[usual].yield_by == play.now + 120
 
 
+def test_no_job_has_a_longer_grace_than_the_policy_of_now_gives():
+    """Whoever was let in under an older policy keeps others waiting no longer than anybody else."""
+    play = Play(2, Policy(most_grace_seconds=10 * 366 * DAY))
+    old, usual = play.running(spec=a_spec(grace_seconds=5 * 366 * DAY)), play.running()
+    play.do(LoadPolicy(policy=Policy(most_grace_seconds=60)))
+    play.do(Cancel(workload=old, by="root"))
+    play.do(Cancel(workload=usual, by="root"))
+
+    assert play[old].yield_by == play.now + 60
+    assert play[usual].yield_by == play.now + 60
+
+
 def test_a_queue_that_never_yields_is_never_preempted():
     """Only a queue that says so yields."""
     policy = Policy(queues=(INTERACTIVE, QueuePolicy(name="firm", priority=1), DEFERRED))
