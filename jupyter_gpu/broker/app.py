@@ -203,13 +203,13 @@ class GpuBroker(JupyterApp):
         """One broker for this store, and one for the devices of this machine."""
         hint = "Use that one: the faces find it by themselves. An admin installs a shared one with docs/admin.md."
         locks = [
-            Lock(self.state_folder / "broker.lock", what=f"the store in {self.state_folder}", hint=hint),
+            Lock(self.state_folder / "broker.lock", what=f"the store in {self.state_folder}", hint=hint, private=True),
             # Two brokers with stores of their own would else take the socket from each other.
-            Lock(self.socket_path.with_suffix(".lock"), what=f"the socket {self.socket_path}", hint=hint),
+            Lock(self.socket_path.with_suffix(".lock"), what=f"the socket {self.socket_path}", hint=hint, private=True),
         ]
         if not self.simulated_devices:
             path = Path(self.lock_file) if self.lock_file else paths.machine_lock()
-            locks.append(Lock(path, what="this machine's GPUs: the broker", hint=hint))
+            locks.append(Lock(path, what="this machine's GPUs: the broker", hint=hint, is_first=self.system))
         return locks
 
 

@@ -1,65 +1,99 @@
-"""One broker per machine, and one per store: two files kept locked for as long as the process lives.
+"""One broker per machine, and one per store: files kept locked for as long as the process lives.
 
-The kernel drops a lock with its process, however it ends, so nothing stale is ever left to clear away. The machine's
-lock file is shared by all users and may lie in a folder where everybody writes: it is opened without following links,
-and what it says of its holder is for people only.
+The kernel drops a lock with its process, however it ends, so nothing stale is ever left to clear away. Who may read a
+file may lock it, so the locks of one broker are its user's alone. The machine's is shared by all users and may lie
+in a folder where everybody writes: it is opened without following links, who holds it is the kernel's word and never
+the file's, and root does not wait for somebody who holds it and is no broker.
 """
 
 from __future__ import annotations
 
 import contextlib
 import fcntl
+import logging
 import os
 import pwd
-import re
 import stat
-import time
 from pathlib import Path
+from typing import NamedTuple
 
 from ..errors import Conflict
 
-_LOOKS, _LOOK_SECONDS = 20, 0.01
-_PROCESS = re.compile(r"\(process (\d+)\)")
+log = logging.getLogger(__name__)
+
+_MODULE = b"jupyter_gpu.broker"
+
+
+class Holder(NamedTuple):
+    """The process that holds a lock, as the kernel knows it."""
+
+    pid: int
+    uid: int
+    is_broker: bool
+
+    def __str__(self) -> str:
+        return f"{_name_of(self.uid)} (process {self.pid})"
 
 
 class Lock:
-    """A file locked until `release`. Raises Conflict where another process holds it, and says who."""
+    """A file locked until `release`. Raises Conflict where another process holds it, and says who.
 
-    def __init__(self, path: Path, *, what: str, hint: str) -> None:
+    A `private` one can be opened by its user alone. With `is_first` (the machine's own broker) somebody else's process
+    that is no broker is not waited for: its file loses its name, and whoever comes later meets ours.
+    """
+
+    def __init__(self, path: Path, *, what: str, hint: str, private: bool = False, is_first: bool = False) -> None:
         self.path = path
-        self._fd = _open(path)
-        try:
-            fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
+        self._fd = _open(path, 0o600 if private else 0o644)
+        if not _try(self._fd):
             holder = _holder(self._fd)
             os.close(self._fd)
-            raise Conflict(f"{what} is served already{f' by {holder}' if holder else ''}", hint=hint) from None
+            if not is_first or holder is None or holder.is_broker or holder.uid == os.geteuid():
+                raise Conflict(f"{what} is served already{f' by {holder}' if holder else ''}", hint=hint)
+            log.warning("%s was locked by %s, which is no broker: made anew", path, holder)
+            path.unlink(missing_ok=True)
+            Lock.__init__(self, path, what=what, hint=hint, private=private)
+            return
         with contextlib.suppress(OSError):  # not ours to write where another user made the file: the lock counts
+            if private:
+                os.fchmod(self._fd, 0o600)
             os.ftruncate(self._fd, 0)
-            os.pwrite(self._fd, f"{_me()} (process {os.getpid()})\n".encode(), 0)
+            os.pwrite(self._fd, f"{_name_of(os.geteuid())} (process {os.getpid()})\n".encode(), 0)
 
     def release(self) -> None:
         """Let the next broker have it. The file stays: who removed it would split the lock in two."""
         os.close(self._fd)
 
 
-def _holder(fd: int) -> str:
-    """What the holder says of itself. It writes just after it has locked: what stands there before is of another."""
-    for _ in range(_LOOKS):
-        said = os.pread(fd, 200, 0).decode("utf-8", "replace").strip()
-        named = _PROCESS.search(said)
-        if named is not None and Path(f"/proc/{named[1]}").exists():
-            return said
-        time.sleep(_LOOK_SECONDS)
-    return said
+def _try(fd: int) -> bool:
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    return True
 
 
-def _open(path: Path) -> int:
+def _holder(fd: int) -> Holder | None:
+    """Who holds a lock by /proc/locks; None where that is nobody whom we see, as somebody of another container."""
+    found = os.fstat(fd)
+    file = f"{os.major(found.st_dev):02x}:{os.minor(found.st_dev):02x}:{found.st_ino}"
+    with contextlib.suppress(OSError, ValueError):
+        for line in Path("/proc/locks").read_text(encoding="ascii").splitlines():
+            words = line.split()
+            if len(words) > 5 and words[1] == "FLOCK" and words[5] == file:  # noqa: PLR2004 - those who wait have "->"
+                pid = int(words[4])
+                place = Path(f"/proc/{pid}")
+                is_broker = any(word.startswith(_MODULE) for word in (place / "cmdline").read_bytes().split(b"\0"))
+                return Holder(pid, place.stat().st_uid, is_broker)
+    return None
+
+
+def _open(path: Path, permissions: int) -> int:
     """Open without creating first: in a sticky folder the kernel refuses O_CREAT on another user's file."""
     flags = os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
     for mode in (os.O_RDWR, os.O_RDONLY, os.O_RDWR | os.O_CREAT):
         try:
-            fd = os.open(path, flags | mode, 0o644)
+            fd = os.open(path, flags | mode, permissions)
         except OSError as error:
             trouble = error
             continue
@@ -73,8 +107,8 @@ def _open(path: Path) -> int:
     )
 
 
-def _me() -> str:
+def _name_of(uid: int) -> str:
     try:
-        return pwd.getpwuid(os.geteuid()).pw_name
+        return pwd.getpwuid(uid).pw_name
     except KeyError:
-        return f"uid {os.geteuid()}"
+        return f"uid {uid}"
