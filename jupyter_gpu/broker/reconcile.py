@@ -93,6 +93,10 @@ class Reconciler:
                 await engine.order(order)
         if sighting.stage is Stage.EXITED and it.outcome is None and sighting.outcome is not None:
             self._tell(_exited(it, sighting.outcome), attempt)
+        elif sighting.stage is Stage.EXITED:
+            rest = order_of_the_rest(world, it, attempt, self._loop.now())
+            if rest is not None and (sighting.order is None or sighting.order.yield_by > rest.yield_by):
+                await engine.order(rest)
         elif sighting.stage is Stage.GONE:
             if sighting.holder is None:  # it never started: nothing may be left that looks like an attempt
                 await engine.take_back(it.id, attempt)
@@ -197,13 +201,14 @@ def attempt_for(world: World, it: Workload) -> Attempt:
     """What is handed over for the present lease."""
     assert it.lease is not None  # noqa: S101 - World.check holds: what is live has a lease
     assert it.spec is not None  # noqa: S101 - and a job has something to run
+    spec = msgspec.structs.replace(it.spec, leftover_seconds=leftover_seconds(world, it))
     return Attempt(
         workload=it.id,
         attempt=attempt_of(it),
         name=it.name,
         owner=it.owner,
         account=it.account,
-        spec=it.spec,
+        spec=spec,
         devices=tuple(world.devices[uuid] for uuid in it.lease.devices),
         memory_bytes=it.lease.memory_bytes,
         deadline_at=it.lease.ends_at,
@@ -219,4 +224,29 @@ def order_of(world: World, it: Workload, attempt: int) -> Order:
         ordered_at=it.evicted_at or 0.0,
         yield_by=it.yield_by or 0.0,
         kill_after_seconds=world.policy.kill_after_seconds,
+    )
+
+
+def leftover_seconds(world: World, it: Workload) -> int:
+    """How long what outlives the main process may take to leave; not longer than the policy of now gives."""
+    asked = 0 if it.spec is None else it.spec.leftover_seconds
+    return min(asked, world.policy.most_leftover_seconds)
+
+
+def order_of_the_rest(world: World, it: Workload, attempt: int, now: float) -> Order | None:
+    """What is ordered when the main process is gone: nobody is left to give a grace to.
+
+    An eviction ends the rest at once. Without one the supervisor does it when its time is over; where it has not
+    (its limit is an older policy's), it is told to. So the rest is killed within bounded time, whatever anybody asked.
+    """
+    kill_after = world.policy.kill_after_seconds
+    if it.eviction is not None:
+        at, reason = it.evicted_at or now, str(it.eviction)
+    else:
+        at, reason = (it.released_at or now) + leftover_seconds(world, it) + kill_after, "left-over"
+        kill_after = 0
+    if now < at:
+        return None
+    return Order(
+        workload=it.id, attempt=attempt, reason=reason, ordered_at=at, yield_by=at, kill_after_seconds=kill_after
     )

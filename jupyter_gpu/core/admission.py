@@ -10,7 +10,7 @@ from math import isfinite
 import msgspec
 
 from ..errors import Conflict, InvalidAsk, LimitExceeded, NotAllowed
-from ..model import Ask, Kind, Policy, Profile, QueuePolicy, Submit, WaitingReason, Workload, World
+from ..model import Ask, JobSpec, Kind, Policy, Profile, QueuePolicy, Submit, WaitingReason, Workload, World
 from ..units import format_bytes, format_seconds
 from .forecast import rank_ms
 from .lifecycle import Event, Submitted
@@ -19,6 +19,8 @@ from .quota import use_permille
 
 #: Beyond ten years a length is a slip of the keyboard, and instants made with it would lose their seconds.
 LONGEST_SECONDS = 10 * 366 * 86_400
+
+_USUAL_LEFTOVER_SECONDS = JobSpec(argv=(), folder="").leftover_seconds
 
 
 def submit(world: World, command: Submit, now: float) -> list[Event]:
@@ -146,19 +148,32 @@ def _limited(world: World, command: Submit, queue: QueuePolicy) -> Ask:
             f"the queue {queue.name} allows",
             hint="Ask for less, or send the work to a queue for long jobs.",
         )
-    grace = 0 if command.spec is None else command.spec.grace_seconds or 0
-    if grace > world.policy.most_grace_seconds:
-        raise LimitExceeded(
-            f"a grace of {format_seconds(grace)} is longer than the {format_seconds(world.policy.most_grace_seconds)} "
-            "that others may be kept waiting",
-            hint="Save more often, so that less is left to save when the notice comes.",
-        )
+    if command.spec is not None:
+        _refuse_what_keeps_others_waiting(world.policy, command.spec)
     most = world.policy.most_devices
     if most is not None and ask.devices > most:
         raise LimitExceeded(f"one ask may contain {most} devices, not {ask.devices}", hint="Ask for fewer.")
     if ask.devices > 0:
         _refuse_the_impossible(world, ask)
     return ask
+
+
+def _refuse_what_keeps_others_waiting(policy: Policy, spec: JobSpec) -> None:
+    """How long a job that must leave, or has ended, may still be there."""
+    grace = spec.grace_seconds or 0
+    if grace > policy.most_grace_seconds:
+        raise LimitExceeded(
+            f"a grace of {format_seconds(grace)} is longer than the {format_seconds(policy.most_grace_seconds)} "
+            "that others may be kept waiting",
+            hint="Save more often, so that less is left to save when the notice comes.",
+        )
+    # Who asked for nothing is refused nothing: a policy that gives less than the usual time shortens it at the start.
+    if spec.leftover_seconds > max(policy.most_leftover_seconds, _USUAL_LEFTOVER_SECONDS):
+        raise LimitExceeded(
+            f"{format_seconds(spec.leftover_seconds)} for what outlives the main process is longer than the "
+            f"{format_seconds(policy.most_leftover_seconds)} that others may be kept waiting",
+            hint="Let the main process wait for what it has started.",
+        )
 
 
 def _refuse_the_meaningless(command: Submit) -> None:

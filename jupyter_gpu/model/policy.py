@@ -149,6 +149,8 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     kill_after_seconds: int = 30
     #: The longest grace that a job may ask for itself: so long others wait for it to save.
     most_grace_seconds: int = 900
+    #: The longest that what a job leaves behind may take to leave after its main process.
+    most_leftover_seconds: int = 60
     #: How long a device may take to be clear after its work ended, before it is quarantined.
     clear_seconds: int = 60
     preemptions_per_day: int = 5
@@ -226,8 +228,9 @@ _AT_LEAST_ONE = (
     "back_off_seconds", "half_life_seconds", "most_queued",
 )  # fmt: skip
 _AT_LEAST_ZERO = (
-    "reservation_grace_seconds", "kill_after_seconds", "most_grace_seconds", "preemptions_per_day", "failures",
-    "timeouts", "launch_failures", "losses", "order_multiple", "order_most_seconds", "baseline_bytes",
+    "reservation_grace_seconds", "kill_after_seconds", "most_grace_seconds", "most_leftover_seconds",
+    "preemptions_per_day", "failures", "timeouts", "launch_failures", "losses", "order_multiple", "order_most_seconds",
+    "baseline_bytes",
 )  # fmt: skip
 
 

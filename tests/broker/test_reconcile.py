@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from jupyter_gpu.broker.engines.base import Attempt, Stage
@@ -17,6 +18,7 @@ from jupyter_gpu.model import (
     Condition,
     EndReason,
     EvictionReason,
+    LoadPolicy,
     Outcome,
     Policy,
     Release,
@@ -307,3 +309,61 @@ def test_one_that_fails_holds_up_none_of_the_others(tmp_path: Path, caplog: pyte
 
     story(tell, tmp_path, count=2)
     assert "workload 1 cannot be brought on now" in caplog.text
+
+
+def in_exited(play: Play, job: int) -> Callable[[Workload], bool]:
+    """The main process is gone and told of; something of its tree lives."""
+    play.engine.see(job, 1, Stage.EXITED, succeeded())
+    return lambda it: it.outcome is not None
+
+
+def test_the_rest_of_an_evicted_job_gets_no_grace(tmp_path: Path) -> None:
+    """Its main process is gone: what is left has nothing to save, and is killed in the time that all get."""
+
+    async def tell(play: Play) -> None:
+        job = await play.job()
+        await play.reconciler.step()
+        play.engine.see(job, 1, Stage.STARTED)
+        await play.until(job, lambda it: it.started_at is not None)
+        await play.loop.handle(Cancel(workload=job, by="ada"))
+        await play.until(job, in_exited(play, job))
+        play.engine.orders.clear()
+        await play.reconciler.step()
+        (order,) = play.engine.orders
+        assert order.yield_by == order.ordered_at == play.it(job).evicted_at
+        assert order.kill_after_seconds == play.loop.world.policy.kill_after_seconds
+        play.engine.seen[job] = msgspec.structs.replace(play.engine.seen[job], order=order)
+        await play.reconciler.step()
+        assert play.engine.orders == [order]
+
+    story(tell, tmp_path)
+
+
+def test_the_rest_of_a_job_is_ended_in_bounded_time(tmp_path: Path) -> None:
+    """Whatever was asked for under whatever policy: after the policy's time for it the rest is to be killed at once."""
+
+    async def tell(play: Play) -> None:
+        job = await play.job()
+        await play.reconciler.step()
+        await play.until(job, in_exited(play, job))
+        await play.reconciler.step()
+        assert play.engine.orders == []
+        await asyncio.sleep(1.05)
+        await play.reconciler.step()
+        (order,) = play.engine.orders
+        assert (order.reason, order.kill_after_seconds) == ("left-over", 0)
+        assert order.yield_by <= play.loop.now()
+
+    story(tell, tmp_path, policy=Policy(most_leftover_seconds=1, kill_after_seconds=0))
+
+
+def test_a_job_is_started_with_no_longer_for_its_rest_than_the_policy_of_now_gives(tmp_path: Path) -> None:
+    """It may have been let in under an older one."""
+
+    async def tell(play: Play) -> None:
+        await play.job()
+        await play.loop.handle(LoadPolicy(policy=Policy(most_leftover_seconds=2)))
+        await play.reconciler.step()
+        assert [it.spec.leftover_seconds for it in play.engine.handed_over] == [2]
+
+    story(tell, tmp_path)

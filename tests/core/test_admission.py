@@ -65,6 +65,7 @@ def test_what_cannot_be_meant_is_refused_with_the_word_that_is_wrong(command, sa
         (a_job(min_free_bytes=81 * GIB), "with 81GiB"),
         (a_job(devices=4, min_free_bytes=80 * GIB, device_class="l4"), "the most is 0"),
         (a_job(spec=a_spec(grace_seconds=9 * HOUR)), "a grace of 9h is longer than the 15m"),
+        (a_job(spec=a_spec(leftover_seconds=61)), "1m1s for what outlives the main process is longer than the 1m "),
         (a_reservation(seconds=13 * HOUR), "13h is longer than the 12h"),
     ],
 )

@@ -22,6 +22,7 @@ from jupyter_gpu.model import (
     Extend,
     Holder,
     LetGo,
+    LoadPolicy,
     Move,
     Outcome,
     Pause,

@@ -93,6 +93,22 @@ async def test_what_ignores_that_too_is_killed_and_named(tmp_path):
 
 
 @scenario
+async def test_an_order_after_the_main_process_kills_what_ignores_sigterm(tmp_path):
+    """However long it was given by whoever started it."""
+    async with bench(tmp_path) as it:
+        (it.work / "deaf.py").write_text(DEAF)
+        script = f"{' '.join(PYTHON)} deaf.py & while [ ! -e go ]; do sleep 0.01; done"
+        await it.hand_over("bash", "-c", script, leftover_seconds=10**9)
+        [pid] = await it.pids(1)
+        (it.work / "go").touch()
+        await it.sighting(Stage.EXITED)
+        await it.order(grace=0, kill_after=0, reason="left-over")
+        outcome = await it.end()
+        assert outcome.exit_code == 0
+        assert [name.split()[-1] for name in outcome.forced] == [f"({pid})"]
+
+
+@scenario
 async def test_a_tree_that_keeps_forking_is_ended(tmp_path):
     """Each generation is a new process; the killing goes on until none is left."""
     async with bench(tmp_path) as it:
