@@ -70,7 +70,7 @@ class AsyncClient(Finder):
         for is_last in (False, True):
             place, http = await self._open()
             try:
-                answer = await http.request(**request_of(call))
+                answer = await http.request(**request_of(call, place, waits=False))
             except httpx.HTTPError as error:
                 trouble = self.trouble(error, place, is_safe=call.may_repeat, is_last=is_last)
                 if trouble is not None:
@@ -86,7 +86,7 @@ class AsyncClient(Finder):
         place, http = await self._open()
         timeout = httpx.Timeout(calls.ANSWER_SECONDS, connect=CONNECT_SECONDS, read=silence_seconds)
         try:
-            async with http.stream(**(request_of(call) | {"timeout": timeout})) as answer:
+            async with http.stream(**(request_of(call, place, waits=False) | {"timeout": timeout})) as answer:
                 if answer.status_code != httpx.codes.OK:
                     await answer.aread()
                     calls.refuse(answer.status_code, answer.headers, answer.content)

@@ -1,7 +1,8 @@
 """Where the broker is: as told, else the machine's shared one, else this user's own, else a new one.
 
 Whoever may write to a shared folder could put a socket there and hear everything, so a socket counts only where it and
-its folder belong to this user or to root.
+its folder belong to this user or to root. Names may change hands between two looks, so in the end the kernel says of
+each connection who is at its other end, before anything is sent.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import os
 import socket
 import stat
+import struct
 from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
@@ -20,6 +22,7 @@ from ..spawn import start_broker
 
 API = "/api/v1"
 _CONNECT_SECONDS = 5.0
+_UCRED = struct.Struct("3i")
 
 
 class Place(NamedTuple):
@@ -96,27 +99,40 @@ def running_broker(environ: Mapping[str, str] = os.environ, token: str | None = 
 def is_trusted(path: Path) -> bool:
     """Whether a socket stands there that is ours or root's; NotAllowed where it is somebody else's."""
     try:
-        found, folder = path.lstat(), path.parent.stat()
+        # A link counts as its maker's: in a shared folder anybody leads others where they like.
+        found, name, folder = path.lstat(), path.parent.lstat(), path.parent.stat()
     except OSError:
         return False
-    mine = (os.geteuid(), 0)
-    if not stat.S_ISSOCK(found.st_mode) or found.st_uid not in mine or folder.st_uid not in mine:
-        raise NotAllowed(
-            f"What stands at {path} belongs to user {found.st_uid} and is no broker of yours.",
-            hint="Tell an admin; to use another place meanwhile, set JUPYTER_GPU_RUNTIME_DIR.",
-        )
+    owners = {found.st_uid, name.st_uid, folder.st_uid}
+    if not stat.S_ISSOCK(found.st_mode) or not owners <= {os.geteuid(), 0}:
+        raise _stranger(path, max(owners - {os.geteuid(), 0}, default=found.st_uid))
     return True
 
 
 def answers(path: Path) -> bool:
-    """Whether somebody listens; a socket outlives a broker that was killed."""
+    """Whether somebody listens; a socket outlives a broker that was killed. NotAllowed where it is a stranger."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
         probe.settimeout(_CONNECT_SECONDS)
         try:
             probe.connect(os.fspath(path))
         except OSError:
             return False
+        check_peer(probe, path)
     return True
+
+
+def check_peer(connected: socket.socket, path: object) -> None:
+    """Raise NotAllowed where who listens at the other end is neither this user nor root."""
+    _, uid, _ = _UCRED.unpack(connected.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _UCRED.size))
+    if uid not in (os.geteuid(), 0):
+        raise _stranger(path, uid)
+
+
+def _stranger(path: object, uid: int) -> NotAllowed:
+    return NotAllowed(
+        f"What stands at {path} belongs to user {uid} and is no broker of yours.",
+        hint="Tell an admin; to use another place meanwhile, set JUPYTER_GPU_RUNTIME_DIR.",
+    )
 
 
 def _at(path: Path, token: str | None) -> Place:

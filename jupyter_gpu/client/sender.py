@@ -12,7 +12,7 @@ import httpx
 from ..errors import BrokerUnavailable, GpuError
 from . import calls
 from .calls import Call
-from .find import Place, find_broker
+from .find import Place, check_peer, find_broker
 
 CONNECT_SECONDS = 10.0
 #: A followed log is taken up again where it broke off, so often in a row without a byte between.
@@ -80,12 +80,12 @@ class Finder:
         return BrokerUnavailable(f"No broker answers at {place}: {str(error) or type(error).__name__}.")
 
 
-def request_of(call: Call[Any]) -> dict[str, Any]:
-    """A call in the words of httpx."""
+def request_of(call: Call[Any], place: Place, *, waits: bool = True) -> dict[str, Any]:
+    """A call in the words of httpx; `waits` says whether its sender is the one that waits."""
     headers = dict(call.headers)
     if call.content is not None:
         headers["Content-Type"] = "application/json"
-    return {
+    request: dict[str, Any] = {
         "method": call.method,
         "url": call.path,
         "params": list(call.params) or None,
@@ -93,3 +93,29 @@ def request_of(call: Call[Any]) -> dict[str, Any]:
         "headers": headers,
         "timeout": httpx.Timeout(call.timeout_seconds, connect=CONNECT_SECONDS),
     }
+    if place.is_found and place.uds is not None:
+        request["extensions"] = {"trace": _look if waits else _look_async}
+    return request
+
+
+def _look(event: str, info: Mapping[str, Any]) -> None:
+    """Called by httpx at each step of a request: once connected and before anything is sent, look who listens."""
+    if event == "connection.connect_unix_socket.complete":
+        sock = info["return_value"].get_extra_info("socket")
+        try:
+            check_peer(sock, "the broker's socket")
+        except BaseException:
+            sock.close()
+            raise
+
+
+async def _look_async(event: str, info: Mapping[str, Any]) -> None:
+    """As `_look`."""
+    if event == "connection.connect_unix_socket.complete":
+        stream = info["return_value"]
+        try:
+            # What asyncio hands out is a view of the socket, which knows the option as well.
+            check_peer(stream.get_extra_info("socket"), "the broker's socket")
+        except BaseException:
+            await stream.aclose()
+            raise

@@ -68,7 +68,7 @@ class Client(Finder):
         for is_last in (False, True):
             place, http = self._open()
             try:
-                answer = http.request(**request_of(call))
+                answer = http.request(**request_of(call, place))
             except httpx.HTTPError as error:
                 trouble = self.trouble(error, place, is_safe=call.may_repeat, is_last=is_last)
                 if trouble is not None:
@@ -82,7 +82,7 @@ class Client(Finder):
         place, http = self._open()
         timeout = httpx.Timeout(calls.ANSWER_SECONDS, connect=CONNECT_SECONDS, read=silence_seconds)
         try:
-            with http.stream(**(request_of(call) | {"timeout": timeout})) as answer:
+            with http.stream(**(request_of(call, place) | {"timeout": timeout})) as answer:
                 if answer.status_code != httpx.codes.OK:
                     answer.read()
                     calls.refuse(answer.status_code, answer.headers, answer.content)

@@ -1,11 +1,17 @@
 """Which broker a face asks, and whom it does not believe."""
 
+import asyncio
+import contextlib
 import os
 import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
-from jupyter_gpu.client import Client
+from jupyter_gpu.client import AsyncClient, Client
 from jupyter_gpu.client.calls import Call, read
 from jupyter_gpu.client.find import find_broker, read_url, running_broker
 from jupyter_gpu.errors import BrokerUnavailable, Conflict, GpuError, InvalidAsk, NotAllowed, NotFound
@@ -87,6 +93,62 @@ def test_a_planted_socket_is_not_believed(tmp_runtime: Places):
         os.chown(path.parent, 65534, 65534)
         with pytest.raises(NotAllowed):
             find_broker(start=False)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to link as another user; run the tests as root")
+def test_a_link_of_another_user_is_not_followed(tmp_runtime: Places, monkeypatch: pytest.MonkeyPatch):
+    """It may lead to a socket of root now, and to its maker's a moment later; a link of our own is our own affair."""
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind(str(tmp_runtime.runtime_dir / "broker.sock"))
+        listening.listen()
+        link = tmp_runtime.runtime_dir.parent / "link"
+        link.symlink_to(tmp_runtime.runtime_dir)
+        monkeypatch.setenv("JUPYTER_GPU_RUNTIME_DIR", str(link))
+        assert find_broker(start=False).is_found
+        os.chown(link, 65534, 65534, follow_symlinks=False)
+        with pytest.raises(NotAllowed, match="65534"):
+            find_broker(start=False)
+
+
+@contextlib.contextmanager
+def led_astray(path: Path) -> Iterator["subprocess.Popen[bytes]"]:
+    """A socket that looks like root's, at which another user listens; what they hear comes on stdout."""
+    code = (
+        "import os, socket, sys\n"
+        "s = socket.socket(socket.AF_UNIX); s.bind(sys.argv[1]); os.setuid(65534); s.listen()\n"
+        "print('listening', flush=True)\n"
+        "while True:\n"
+        "    c, _ = s.accept()\n"
+        "    print(c.recv(1000), flush=True)\n"
+        "    c.close()\n"
+    )
+    with subprocess.Popen([sys.executable, "-I", "-c", code, str(path)], stdout=subprocess.PIPE) as stranger:
+        assert stranger.stdout is not None
+        assert stranger.stdout.readline() == b"listening\n"
+        yield stranger
+        stranger.kill()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to listen as another user; run the tests as root")
+def test_nothing_is_sent_before_the_kernel_says_who_listens(tmp_runtime: Places, monkeypatch: pytest.MonkeyPatch):
+    """A path that passed every look may lead elsewhere when it is used: both clients ask the kernel once connected."""
+    path = tmp_runtime.runtime_dir / "broker.sock"
+    with led_astray(path) as stranger:
+        with pytest.raises(NotAllowed, match="65534"):
+            find_broker(start=False)
+        monkeypatch.setattr("jupyter_gpu.client.find.answers", lambda _: True)
+        with Client(start=False) as client, pytest.raises(NotAllowed, match="65534"):
+            client.status()
+
+        async def story() -> None:
+            async with AsyncClient(start=False) as client:
+                with pytest.raises(NotAllowed, match="65534"):
+                    await client.status()
+
+        asyncio.run(story())
+        stranger.kill()
+        assert stranger.stdout is not None
+        assert set(stranger.stdout.read().splitlines()) <= {b"b''"}
 
 
 def test_what_is_no_socket_is_not_believed(tmp_runtime: Places):
