@@ -118,7 +118,7 @@ def _refuse_what_cannot_start(environment: Mapping[str, str]) -> None:
         size = len(raw_name) + len(raw_value) + 2
         if size > LONGEST_STRING_BYTES:
             raise InvalidAsk(
-                f"The variable {name[:100]} has {len(raw_value)} bytes, and Linux starts no program with a variable "
+                f"The variable {name[:100]!r} has {len(raw_value)} bytes, and Linux starts no program with a variable "
                 f"over {LONGEST_STRING_BYTES} bytes.",
                 hint="Leave it out, or put its content into a file.",
             )

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import logging
 import os
 from collections.abc import AsyncIterator
 
@@ -655,3 +656,31 @@ def test_the_broker_is_stopped_by_admins(tmp_runtime: Places) -> None:
             assert stopped == [1]
 
     play(story)
+
+
+def test_no_line_of_the_log_is_a_callers(tmp_runtime: Places, caplog: pytest.LogCaptureFixture) -> None:
+    """What stands in a path, a query or a header is quoted and cut, in the log as in the answer."""
+    forged = "1%0A2026-01-01%20INFO%20broker:%20all%20is%20well%1B%5B2J%E2%80%AE"
+
+    async def story() -> None:
+        async with an_api(tmp_runtime.runtime_dir) as broker:
+            ada = broker.as_("ada")
+            for path in (
+                f"/workloads/{forged}",
+                f"/nothing/{forged}",
+                f"/workloads?{forged}=1",
+                f"/workloads?limit={forged}",
+                f"/workloads/{'9' * 2000}",
+            ):
+                answer = await ada.get(path)
+                assert answer.is_client_error
+            message = (await ada.get(f"/workloads/{forged}")).json()["message"]
+            assert message.isascii()
+            assert message.isprintable()
+            assert len((await ada.get(f"/workloads/{'9' * 2000}")).json()["message"]) < 100
+
+    with caplog.at_level(logging.DEBUG):
+        play(story)
+    said = [it.getMessage() for it in caplog.records if it.name.startswith("jupyter_gpu.broker.api")]
+    assert len(said) >= 7
+    assert all(it.isprintable() and it.isascii() and len(it) < 600 for it in said), said

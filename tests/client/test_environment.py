@@ -64,7 +64,7 @@ def test_one_string_over_the_kernels_limit_is_refused_by_name_and_size():
     """Linux starts nothing with a string of 128 KiB, whatever the total (DataBiosphere/toil#3955)."""
     fits = "x" * (LONGEST_STRING_BYTES - len("BIG=") - 1)
     assert scrub({"BIG": fits})[0] == {"BIG": fits}
-    with pytest.raises(InvalidAsk, match=rf"BIG has {len(fits) + 1} bytes"):
+    with pytest.raises(InvalidAsk, match=rf"'BIG' has {len(fits) + 1} bytes"):
         scrub({"BIG": fits + "x"})
     # What stays out anyway refuses nothing.
     assert scrub({"BASH_FUNC_x%%": fits + "x"})[0] == {}

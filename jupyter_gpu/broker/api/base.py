@@ -152,7 +152,7 @@ class Base(RequestHandler):
         theirs = self.request.headers.get(HEADER)
         if misfit(theirs):
             raise Conflict(
-                f"This broker is version {__version__}, and the client {str(theirs)[:40]} is too far from it.",
+                f"This broker is version {__version__}, and the client {str(theirs)[:40]!a} is too far from it.",
                 hint="Let both be of the same minor version, or of neighbouring ones.",
             )
         self._bound_body()
@@ -283,13 +283,17 @@ class Base(RequestHandler):
         value: BaseException | None,
         tb: TracebackType | None,
     ) -> None:
-        """An expected error is one line; anything else is a fault of ours and brings its traceback."""
+        """An expected error is one line; anything else is a fault of ours and brings its traceback.
+
+        What callers wrote is quoted, so that no line of the log is theirs.
+        """
         if isinstance(value, StreamClosedError):
             return
+        asked = f"{quoted(str(self.request.method), 20)} {quoted(str(self.request.uri))}"
         if isinstance(value, GpuError | HTTPError):
-            log.info("%s %r: %s", self.request.method, self.request.uri, value)
+            log.info("%s: %s", asked, quoted(str(value), 300))
         else:
-            log.error("%s %r failed", self.request.method, self.request.uri, exc_info=(typ, value, tb))  # type: ignore[arg-type]
+            log.error("%s failed", asked, exc_info=(typ, value, tb))  # type: ignore[arg-type]
 
 
 class Unknown(Base):
@@ -299,7 +303,7 @@ class Unknown(Base):
         """Say so, to those who may ask at all."""
         await super().prepare()
         raise NotFound(
-            f"There is nothing at {self.request.path[:200]!r}.", hint=f"{PREFIX}/openapi.json lists what there is."
+            f"There is nothing at {self.request.path[:200]!a}.", hint=f"{PREFIX}/openapi.json lists what there is."
         )
 
 
@@ -330,4 +334,9 @@ def _copies_needed(world: World) -> set[str]:
 
 def _log_request(handler: RequestHandler) -> None:
     """Refusals are told by `log_exception`; what went well is for those who look closely."""
-    log.debug("%s %s %s", handler.get_status(), handler.request.method, handler.request.path)
+    log.debug("%s %s %s", handler.get_status(), handler.request.method, quoted(handler.request.path))
+
+
+def quoted(text: str, most: int = 120) -> str:
+    """What a caller wrote, for a line of the log: no sign that ends the line or that a terminal obeys, and no end."""
+    return ascii(text[:most])

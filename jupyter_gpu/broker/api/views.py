@@ -52,12 +52,14 @@ def may_see(world: World, it: Workload, caller: Caller) -> bool:
 
 async def find(loop: Loop, text: str, caller: Caller) -> Workload:
     """A workload by what stands in the path, however long ago it ended."""
-    id_ = int(text) if text.isascii() and text.isdecimal() and len(text) < len(str(LARGEST_ID)) else 0
+    is_number = text.isascii() and text.isdecimal()
+    id_ = int(text) if is_number and len(text) < len(str(LARGEST_ID)) else 0
     it = loop.world.workloads.get(id_)
     if it is None and 0 < id_ <= loop.world.last_id:
         it = await loop.read(lambda store: store.workload(id_))
     if it is None or not may_see(loop.world, it, caller):
-        raise NotFound(f"there is no workload {text[:40]}", hint="`jupyter gpu queue --all` lists what you may see.")
+        shown = text[:40] if is_number else ascii(text[:40])
+        raise NotFound(f"there is no workload {shown}", hint="`jupyter gpu queue --all` lists what you may see.")
     return it
 
 
@@ -65,7 +67,7 @@ def find_device(world: World, name: str) -> Device:
     """A device by UUID or by index, as people type it."""
     named = [d for d in world.devices.values() if name in (d.uuid, str(d.index))]
     if len(named) != 1:
-        raise NotFound(f"there is no GPU {name[:80]!r}", hint="`jupyter gpu devices` lists them with their UUIDs.")
+        raise NotFound(f"there is no GPU {name[:80]!a}", hint="`jupyter gpu devices` lists them with their UUIDs.")
     return named[0]
 
 
