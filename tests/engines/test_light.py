@@ -10,7 +10,19 @@ import jupyter_gpu.broker.engines
 from jupyter_gpu.broker.engines import launcher
 
 ENGINES = Path(jupyter_gpu.broker.engines.__file__).parent
-LIGHT = ("cgroup", "child", "ending", "files", "joblog", "launcher", "notice", "procs", "supervisor", "verdict")
+LIGHT = (
+    "cgroup",
+    "child",
+    "ending",
+    "files",
+    "joblog",
+    "launcher",
+    "notice",
+    "procs",
+    "saved",
+    "supervisor",
+    "verdict",
+)
 
 
 def test_the_launcher_imports_only_the_standard_library_and_its_own_few():

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from typing import Any, NoReturn
 
 _PR_SET_PDEATHSIG = 1
+_PR_SET_DUMPABLE = 4
 _libc = ctypes.CDLL(None, use_errno=True)
 _DEFAULT_PATH = "/usr/local/bin:/usr/bin:/bin"
 
@@ -43,7 +44,7 @@ def become(spec: dict[str, Any], parent: int, output: int, report: int) -> NoRet
         os.umask(0o022)
         step = f"become user {spec['account']}"
         drop(spec)
-        _die_with(parent)  # only now: the kernel forgets it when the user changes
+        die_with(parent)  # only now: the kernel forgets it when the user changes
         step = f"enter the folder {spec['folder']}"
         os.chdir(os.fsencode(spec["folder"]))
         step = "prepare"
@@ -137,7 +138,9 @@ def _free_port() -> int:
     return port
 
 
-def _die_with(parent: int) -> None:
+def die_with(parent: int) -> None:
+    """Die when our parent does, and let nobody look into us or hold us up before the exec, not even our own user."""
+    _libc.prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)
     _libc.prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
     if os.getppid() != parent:  # it has died before we could ask
         os._exit(127)

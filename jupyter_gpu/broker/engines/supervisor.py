@@ -21,15 +21,14 @@ import select
 import signal
 import time
 
-from ...checkpoints import newest_name, step_in
-from . import cgroup, child, files, procs
+from . import cgroup, child, files, procs, saved
 from .ending import Ending
 from .joblog import JobLog
 from .verdict import judge
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
     from typing import Any
 
 _PR_SET_CHILD_SUBREAPER = 36
@@ -211,7 +210,9 @@ class _Supervisor:
             kills = cgroup.host_oom_kills(self.spec["cgroups"]) if code != 0 else 0
             end, detail = judge(code, signal_number, self.log.tail, kills)
             self.outcome = {"end": end, "detail": detail, "exit_code": code, "signal": signal_number}
-            self.outcome |= self._checkpoints()
+            self.outcome |= saved.look(self.spec, self.findings.get("resume_from"))
+            if why := self.outcome.pop("why", ""):
+                self.outcome["detail"] += f"; {why}"
         self.outcome["ended_at"] = at
         if self.tree_gone:
             cgroup.remove(self.spec["cgroups"])
@@ -233,18 +234,6 @@ class _Supervisor:
         ours = number in _NOT_THE_COMMANDS_FAULT or not step.startswith(("start", "enter"))
         detail = f"could not {step}: {text}" + (f" (errno {number}, {errno.errorcode[number]})" if number else "")
         return {"end": "launch-failed", "detail": detail[: files.LONGEST_DETAIL], "engine_fault": ours}
-
-    def _checkpoints(self) -> dict[str, Any]:
-        """Whether it said that it had finished, and whether it saved more than it began with; as its user."""
-        home = self.spec["checkpoint_dir"]
-        finished, newest = False, None
-        with contextlib.suppress(OSError, ValueError), _as_user(self.spec):
-            if not (self.spec["own_checkpoint_dir"] and _removed(home)):
-                finished = os.path.exists(f"{home}/finished.{self.spec['attempt']}")  # noqa: PTH110
-                newest = newest_name(home)[0]
-        before = self.findings.get("resume_from")
-        progressed = newest is not None and (before is None or step_in(newest) > step_in(before))
-        return {"finished": finished, "progressed": progressed}
 
     def _whole_outcome(self) -> dict[str, Any]:
         most = files.MOST_NAMED  # a job that starts and loses things for ever must not fill the outcome with it
@@ -278,19 +267,6 @@ class _Supervisor:
                 return
 
 
-def _removed(home: str) -> bool:
-    """Take away an empty folder of checkpoints, and the one around it if it held no other; False where one is used."""
-    try:
-        os.rmdir(home)  # noqa: PTH106
-    except (FileNotFoundError, NotADirectoryError):
-        return True
-    except OSError:
-        return False
-    with contextlib.suppress(OSError):
-        os.rmdir(os.path.dirname(home))  # noqa: PTH106, PTH120
-    return True
-
-
 def _wake_on_signals() -> int:
     """An fd that is readable after SIGCHLD, and after SIGUSR1, the poke."""
     readable, writable = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
@@ -306,21 +282,3 @@ def _read(fd: int) -> bytes | None:
         return os.read(fd, _CHUNK)
     except BlockingIOError:
         return None
-
-
-@contextlib.contextmanager
-def _as_user(spec: dict[str, Any]) -> Iterator[None]:
-    """Touch files with the submitting user's rights: a root that reads through a user's links reads too much."""
-    if spec["uid"] is None:
-        yield
-        return
-    mine = os.getgroups()
-    os.setgroups(spec["groups"])
-    os.setegid(spec["gid"])
-    os.seteuid(spec["uid"])
-    try:
-        yield
-    finally:
-        os.seteuid(0)
-        os.setegid(0)
-        os.setgroups(mine)
