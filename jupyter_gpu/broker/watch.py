@@ -29,6 +29,7 @@ from ..model import (
     Workload,
 )
 from .engines import holders
+from .engines.accounts import Accounts
 from .loop import Loop
 from .telemetry.clear import Unreadable, baseline_of, condition_of, why_not_clear
 from .telemetry.sampler import Telemetry
@@ -53,6 +54,8 @@ class Watch:
         #: Device -> readings in a row that showed something on it although nobody leases it.
         self._strange: dict[str, int] = {}
         self._asked_to_leave: dict[int, float] = {}
+        self._ending: set[int] = set()
+        self._accounts = Accounts()
         #: Device -> the least memory that it ever showed while it was empty.
         self._baseline: dict[str, int | None] = {}
         self._looked_at = 0.0
@@ -196,7 +199,9 @@ class Watch:
         alive = holders.is_alive(holder)
         is_done = it.outcome is not None
         if alive and (is_done or it.overdue) and holder.kind in ENDED_BY_US:
-            self._end(it, holder)
+            if it.id not in self._ending:
+                self._ending.add(it.id)
+                self._spawn(self._end(it, holder))
             return
         if is_done or alive:
             return
@@ -206,12 +211,18 @@ class Watch:
             detail = f"its {holder.kind} {holder.name} has ended" if alive is False else f"{holder.name} did not renew"
             self._spawn(self._tell(SeeHolderGone(workload=it.id, holder_number=holder.number, detail=detail)))
 
-    def _end(self, it: Workload, holder: Holder) -> None:
-        """SIGTERM once, SIGKILL when its time is over."""
+    async def _end(self, it: Workload, holder: Holder) -> None:
+        """SIGTERM once, SIGKILL when its time is over; only while the process is still its account's."""
+        try:
+            user = (await self._accounts.find(it.account)).user
+        except LookupError:
+            user = None
+        finally:
+            self._ending.discard(it.id)
         now = self._loop.now()
         asked_at = self._asked_to_leave.setdefault(it.id, now)
         if asked_at == now or now >= asked_at + self._loop.world.policy.kill_after_seconds:
-            holders.end(holder, by_force=asked_at != now)
+            holders.end(holder, by_force=asked_at != now, uid=user)
 
     # -- small
 

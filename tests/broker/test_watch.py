@@ -2,14 +2,16 @@
 
 import asyncio
 import os
+import pwd
 import subprocess
 import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import msgspec
+import pytest
 
-from jupyter_gpu.broker.engines import procs
+from jupyter_gpu.broker.engines import holders, procs
 from jupyter_gpu.broker.loop import Loop
 from jupyter_gpu.broker.watch import Watch
 from jupyter_gpu.model import Condition, EndReason, Holder, Release, Sample, SeeDevices, State, WaitingReason
@@ -185,7 +187,9 @@ def test_a_command_that_does_not_leave_is_ended_and_a_shell_never_is(tmp_path: P
 
     async def tell(loop: Loop, watch: Watch, telemetry: FakeTelemetry) -> None:
         sleeper = a_sleeper()
-        held = (await loop.handle(a_reservation(holder=a_holder(sleeper, "command")))).workload or 0
+        asked = a_reservation(holder=a_holder(sleeper, "command"))
+        mine = msgspec.structs.replace(asked, account=pwd.getpwuid(os.geteuid()).pw_name)
+        held = (await loop.handle(mine)).workload or 0
         await loop.handle(Release(workload=held, by="grace"))
         watch.look_around()
         assert await asyncio.to_thread(sleeper.wait, 10) == -15
@@ -195,6 +199,50 @@ def test_a_command_that_does_not_leave_is_ended_and_a_shell_never_is(tmp_path: P
         waiting = (await loop.handle(a_reservation("ada", holder=shell))).workload or 0
         await loop.handle(Release(workload=waiting, by="ada"))
         watch.look_around()  # would end this very process
+
+    story(tell, tmp_path)
+
+
+def test_a_holder_that_cannot_be_looked_at_keeps_its_lease(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not known is not gone, and who has a process need not renew; afterwards all is seen as it is."""
+
+    async def tell(loop: Loop, watch: Watch, telemetry: FakeTelemetry) -> None:
+        sleeper = a_sleeper()
+        held = (await loop.handle(a_reservation(holder=a_holder(sleeper, "kernel")))).workload or 0
+        monkeypatch.setattr(holders, "is_alive", lambda _: None)
+        monkeypatch.setattr(loop, "has_lapsed", lambda _: True)
+        watch.look_around()
+        assert not watch._tasks
+        assert loop.world.workloads[held].state is State.ACTIVE
+        sleeper.kill()
+        sleeper.wait()
+        monkeypatch.undo()
+        await look_until(loop, watch, held, State.YIELDING)
+
+    story(tell, tmp_path)
+
+
+def test_a_holder_that_has_become_somebody_elses_is_not_ended(tmp_path: Path) -> None:
+    """The broker ends for a user only what is the user's: with an account that is not the process's, it is left alone.
+
+    The device is not free before it has left by itself.
+    """
+    if os.geteuid() != 0:
+        pytest.skip("only root may signal what is not its own: run the tests as root")
+
+    async def tell(loop: Loop, watch: Watch, telemetry: FakeTelemetry) -> None:
+        sleeper = a_sleeper()
+        asked = a_reservation(holder=a_holder(sleeper, "command"))
+        other = msgspec.structs.replace(asked, account=pwd.getpwuid(65534).pw_name)
+        held = (await loop.handle(other)).workload or 0
+        await loop.handle(Release(workload=held, by="grace"))
+        watch.look_around()
+        while watch._tasks:
+            await asyncio.sleep(0.01)
+        assert watch._asked_to_leave
+        assert sleeper.poll() is None
+        sleeper.kill()
+        sleeper.wait()
 
     story(tell, tmp_path)
 

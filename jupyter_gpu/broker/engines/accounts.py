@@ -22,6 +22,11 @@ class Account(NamedTuple):
     groups: tuple[int, ...]
     environment: dict[str, str]
 
+    @property
+    def user(self) -> int:
+        """The number of the user, whether or not we have to become it."""
+        return os.geteuid() if self.uid is None else self.uid
+
 
 class Accounts:
     """The accounts seen of late."""
@@ -42,7 +47,8 @@ def _look_up(name: str) -> Account:
     try:
         entry = pwd.getpwnam(name) if name else pwd.getpwuid(os.geteuid())
     except KeyError:
-        if not name or name == str(os.geteuid()):  # containers run as numbers without a name
+        # Containers run as numbers without a name. Root always has one: no word of a caller's may stand for it.
+        if not name or (name == str(os.geteuid()) and os.geteuid() != 0):
             return Account(None, None, (), {})
         raise LookupError(f"there is no account {name} on this machine") from None
     told = {"HOME": entry.pw_dir, "USER": entry.pw_name, "LOGNAME": entry.pw_name, "SHELL": entry.pw_shell}

@@ -6,6 +6,7 @@ signal is ever sent to a process that does not match all three.
 
 from __future__ import annotations
 
+import os
 import signal
 
 from ...model import Holder
@@ -22,13 +23,19 @@ def is_alive(holder: Holder) -> bool | None:
         return None
 
 
-def end(holder: Holder, *, by_force: bool) -> bool:
-    """Ask the holder's process to leave, or end it; False where it is gone or not ours to signal."""
+def end(holder: Holder, *, by_force: bool, uid: int | None) -> bool:
+    """Ask the holder's process to leave, or end it; False where it is gone or not ours to signal.
+
+    As root the process must be `uid`'s through and through: by running a set-uid program it stays the same process but
+    becomes somebody else's, whom its first user could not signal and we must not signal for them.
+    """
     try:
         proc = _find(holder)
+        if proc is None or (os.geteuid() == 0 and procs.users_of(proc.pid) != {uid}):
+            return False
     except OSError:
         return False
-    return proc is not None and procs.send(proc, signal.SIGKILL if by_force else signal.SIGTERM)
+    return procs.send(proc, signal.SIGKILL if by_force else signal.SIGTERM)
 
 
 def _find(holder: Holder) -> procs.Proc | None:

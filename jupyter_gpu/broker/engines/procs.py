@@ -129,6 +129,14 @@ def catches(pid: int, number: signal.Signals) -> bool:
     return False
 
 
+def users_of(pid: int) -> set[int]:
+    """The users that a process is or may become again: real, effective and saved. OSError where there is none."""
+    for line in slurp(f"/proc/{pid}/status").splitlines():
+        if line.startswith(b"Uid:"):
+            return {int(word) for word in line.split()[1:4]}
+    raise ProcessLookupError(errno.ESRCH, os.strerror(errno.ESRCH))
+
+
 def tagged(tags: Iterable[bytes]) -> dict[int, Proc]:
     """The live processes of our own user (as root: of any) whose environment holds all these `NAME=value`."""
     wanted = set(tags)
