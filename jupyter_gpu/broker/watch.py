@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 from collections.abc import Coroutine
 from typing import Any
 
@@ -31,7 +32,7 @@ from ..model import (
 from .engines import holders
 from .engines.accounts import Accounts
 from .loop import Loop
-from .telemetry.clear import Unreadable, baseline_of, condition_of, why_not_clear
+from .telemetry.clear import Unreadable, baseline_of, condition_of, is_of_the_system, why_not_clear
 from .telemetry.sampler import Telemetry
 
 log = logging.getLogger(__name__)
@@ -127,6 +128,8 @@ class Watch:
             "baseline_bytes": policy.baseline_bytes,
             "ignored_names": policy.ignored_process_names,
             "name_of": self._telemetry.name_of,
+            # A broker of one user serves that user, whose display it is.
+            "is_systems": is_of_the_system if os.geteuid() == 0 else lambda _: True,
         }
 
     # -- samples

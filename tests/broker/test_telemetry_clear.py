@@ -1,6 +1,8 @@
 """When a device is free, and what is said of one that is not."""
 
 import os
+import subprocess
+import sys
 
 import pytest
 
@@ -10,6 +12,7 @@ from jupyter_gpu.broker.telemetry.clear import (
     Unreadable,
     baseline_of,
     condition_of,
+    is_of_the_system,
     process_name,
     who_is_left,
     why_not_clear,
@@ -145,3 +148,24 @@ def test_the_name_of_a_process():
     """As the kernel has it; none for a process that has ended."""
     assert process_name(os.getpid())
     assert process_name(2**22 + 1) is None
+
+
+def test_a_name_hides_only_what_is_the_systems_own():
+    """Anybody may call a program Xorg: of an ordinary user it counts like any other, and is named."""
+    display = reading(5, ((100, 5),))
+    names = {100: "Xorg"}
+    assert why(display, name_of=names.get, is_systems=lambda _: True) is None
+    assert why(display, name_of=names.get, is_systems=lambda _: False) == "process 100 (Xorg) holds 5B"
+
+
+def test_who_is_of_the_system():
+    """Root and the users of services, in all that the process may become; nobody who is gone."""
+    if os.geteuid() != 0:
+        pytest.skip("only root starts processes of others: run the tests as root")
+    for ids, is_theirs in (((0, 0, 0), True), ((0, 2000, 0), False), ((2000, 0, 2000), False), ((33, 33, 33), True)):
+        code = f"import os, time; os.setresuid{ids}; print(flush=True); time.sleep(600)"
+        with subprocess.Popen([sys.executable, "-I", "-S", "-c", code], stdout=subprocess.PIPE) as process:
+            process.stdout.readline()
+            assert is_of_the_system(process.pid) is is_theirs
+            process.kill()
+    assert not is_of_the_system(2**22 + 1)

@@ -259,3 +259,21 @@ def test_devices_of_another_making_are_not_waited_for(tmp_path: Path) -> None:
         assert loop.world.devices[GPU].condition is None
 
     story(tell, tmp_path)
+
+
+def test_a_stranger_does_not_hide_behind_the_name_of_a_display(tmp_path: Path) -> None:
+    """A shared broker ignores by its name only what is the system's own."""
+    if os.geteuid() != 0:
+        pytest.skip("only root has a shared broker: run the tests as root")
+
+    async def tell(loop: Loop, watch: Watch, telemetry: FakeTelemetry) -> None:
+        telemetry.name_of = lambda _: "Xorg"  # type: ignore[method-assign]
+        for user, condition in ((0, None), (65534, Condition.FOREIGN)):
+            process = subprocess.Popen(["sleep", "600"], user=user)
+            telemetry.used[GPU] = ((process.pid, 1),)
+            await sample(loop, watch, telemetry, times=2)
+            assert loop.world.devices[GPU].condition is condition
+            process.kill()
+            process.wait()
+
+    story(tell, tmp_path)

@@ -372,3 +372,14 @@ async def test_whatever_fails_while_a_start_is_prepared_becomes_an_outcome(tmp_p
         assert 2 not in it.engine.inventory()
         monkeypatch.undo()
         assert (await it.run("true", workload=2)).end is EndReason.SUCCEEDED
+
+
+@scenario
+async def test_nobody_looks_around_among_the_attempts(tmp_path):
+    """Who passes through to a notice sees neither the launcher's log nor which attempts there are."""
+    (tmp_path / "attempts" / "live").mkdir(parents=True)
+    (tmp_path / "attempts" / "launcher.log").touch(mode=0o644)
+    async with bench(tmp_path) as it:
+        await it.run("true")
+        modes = [stat.S_IMODE((tmp_path / "attempts" / name).stat().st_mode) for name in ("", "live", "launcher.log")]
+        assert modes == [0o711, 0o700, 0o600]

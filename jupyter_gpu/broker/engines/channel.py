@@ -53,7 +53,7 @@ class Channel:
             return
         ours.setblocking(False)  # noqa: FBT003 - it takes no keyword
         try:
-            with self._log.open("ab") as log:
+            with open(self._log, "ab", opener=_only_ours) as log:
                 self._process = subprocess.Popen(
                     launcher.command(theirs.fileno()), pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL,
                     stdout=log, stderr=log, env=_needed(), start_new_session=True,
@@ -143,3 +143,10 @@ class Channel:
 def _needed() -> dict[str, str]:
     """Of our environment only what our own interpreter may need to start; nobody's tokens."""
     return {name: os.environ[name] for name in ("LD_LIBRARY_PATH",) if name in os.environ}
+
+
+def _only_ours(path: str, flags: int) -> int:
+    """Open a file that nobody else reads, also where an earlier broker has made it: tracebacks tell of folders."""
+    file = os.open(path, flags, 0o600)
+    os.fchmod(file, 0o600)
+    return file

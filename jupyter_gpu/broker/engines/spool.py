@@ -41,6 +41,7 @@ class Spool:
         """Make what is missing."""
         self._cgroups = cgroup.parents()
         self._live.mkdir(parents=True, exist_ok=True)
+        self._live.chmod(0o700)
         self.root.chmod(0o711)
 
     def live(self) -> list[tuple[int, int]]:

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from ...model import Condition, Reading
 from ...units import format_bytes
+from ..engines import procs
 
 #: How much more than when it was last empty a device may show and still be at rest: less than any CUDA context takes.
 SLACK_BYTES = 128 << 20
@@ -22,7 +23,11 @@ LOST = "The GPU is lost"
 #: The kernel cuts the name of a process to so many bytes.
 _NAME_BYTES = 15
 
+#: From here on Linux distributions number people (UID_MIN of login.defs).
+_FIRST_ORDINARY_UID = 1000
+
 NameOf = Callable[[int], str | None]
+IsSystems = Callable[[int], bool]
 
 
 class Unreadable(Exception):  # noqa: N818 - a word for a state, not for a slip
@@ -36,17 +41,20 @@ def why_not_clear(
     own_baseline_bytes: int | None = None,
     ignored_names: Collection[str] = (),
     name_of: NameOf = lambda _: None,
+    is_systems: IsSystems = lambda _: True,
 ) -> str | None:
     """Say what is on an exclusive device; None when it is clear.
 
     At rest it shows at most `baseline_bytes` (the policy's), or what it showed when it was last empty plus a slack,
-    whichever is lower; memory of ignored processes does not count. Where only one of processes and memory can be
-    read, that one decides; where neither can, or the reading has a fault, `Unreadable` is raised.
+    whichever is lower; memory of ignored processes does not count. A process is ignored by its name, but only where
+    it is the system's own: anybody may call a program Xorg. Where only one of processes and memory can be read, that
+    one decides; where neither can, or the reading has a fault, `Unreadable` is raised.
     """
-    processes = _strangers(reading, ignored_names, name_of)
+    is_ignored = _ignoring(ignored_names, name_of, is_systems)
+    processes = _strangers(reading, is_ignored)
     if processes:
         return _on_it(processes, name_of)
-    used = _unexplained_bytes(reading, ignored_names, name_of)
+    used = _unexplained_bytes(reading, is_ignored)
     limit = baseline_bytes
     if own_baseline_bytes is not None:
         limit = min(limit, own_baseline_bytes + SLACK_BYTES)
@@ -72,6 +80,7 @@ def baseline_of(
     own_baseline_bytes: int | None = None,
     ignored_names: Collection[str] = (),
     name_of: NameOf = lambda _: None,
+    is_systems: IsSystems = lambda _: True,
 ) -> int | None:
     """The device's own baseline after this reading: the lowest that was ever seen while it was clear.
 
@@ -84,11 +93,12 @@ def baseline_of(
             own_baseline_bytes=own_baseline_bytes,
             ignored_names=ignored_names,
             name_of=name_of,
+            is_systems=is_systems,
         ):
             return own_baseline_bytes
     except Unreadable:
         return own_baseline_bytes
-    seen = [_unexplained_bytes(reading, ignored_names, name_of), own_baseline_bytes]
+    seen = [_unexplained_bytes(reading, _ignoring(ignored_names, name_of, is_systems)), own_baseline_bytes]
     return min((it for it in seen if it is not None), default=None)
 
 
@@ -107,6 +117,14 @@ def process_name(pid: int) -> str | None:
         return None
 
 
+def is_of_the_system(pid: int) -> bool:
+    """Whether a process belongs to the system's own users, root and those of its services, and to nobody else."""
+    try:
+        return all(uid < _FIRST_ORDINARY_UID for uid in procs.users_of(pid))
+    except OSError:
+        return False
+
+
 def _require(reading: Reading, *, needs_processes: bool = False) -> None:
     if reading.fault is not None:
         raise Unreadable(reading.fault)
@@ -114,22 +132,27 @@ def _require(reading: Reading, *, needs_processes: bool = False) -> None:
         raise Unreadable("its processes cannot be listed" + ("" if needs_processes else " nor its memory read"))
 
 
-def _is_ignored(pid: int, ignored_names: Collection[str], name_of: NameOf) -> bool:
-    name = name_of(pid)
-    return name is not None and any(
-        name == it or (len(name) >= _NAME_BYTES and it.startswith(name)) for it in ignored_names
-    )
+def _ignoring(ignored_names: Collection[str], name_of: NameOf, is_systems: IsSystems) -> Callable[[int], bool]:
+    def is_ignored(pid: int) -> bool:
+        name = name_of(pid)
+        if name is None:
+            return False
+        # The kernel has cut it off, perhaps.
+        is_named = any(name == it or (len(name) >= _NAME_BYTES and it.startswith(name)) for it in ignored_names)
+        return is_named and is_systems(pid)
+
+    return is_ignored
 
 
-def _strangers(reading: Reading, ignored_names: Collection[str], name_of: NameOf) -> list[tuple[int, int | None]]:
+def _strangers(reading: Reading, is_ignored: Callable[[int], bool]) -> list[tuple[int, int | None]]:
     _require(reading)
-    return [it for it in reading.processes or () if not _is_ignored(it[0], ignored_names, name_of)]
+    return [it for it in reading.processes or () if not is_ignored(it[0])]
 
 
-def _unexplained_bytes(reading: Reading, ignored_names: Collection[str], name_of: NameOf) -> int | None:
+def _unexplained_bytes(reading: Reading, is_ignored: Callable[[int], bool]) -> int | None:
     if reading.memory_used_bytes is None:
         return None
-    ignored = sum(used or 0 for pid, used in reading.processes or () if _is_ignored(pid, ignored_names, name_of))
+    ignored = sum(used or 0 for pid, used in reading.processes or () if is_ignored(pid))
     return max(0, reading.memory_used_bytes - ignored)
 
 
