@@ -106,7 +106,7 @@ class BrokerUnavailable(GpuError):
     code = "broker-unavailable"
     http_status = 503
     exit_code = 8
-    hint = "Start one with `python -m jupyter_gpu.broker.app`, or ask your admin about the shared one."
+    hint = "Start one with `jupyter gpu broker start`, or ask your admin about the shared one."
 
 
 class StoreUnavailable(GpuError):

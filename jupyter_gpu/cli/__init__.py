@@ -92,6 +92,11 @@ class Verbs(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """Find the verb, or say which was meant."""
         word = args[0]
+        if word == "help":
+            if not args[1:]:
+                click.echo(ctx.get_help())
+                ctx.exit()
+            return self.resolve_command(ctx, [args[1], "--help"])
         if word in _HOME or word.startswith("-") or ctx.resilient_parsing:
             return super().resolve_command(ctx, args)
         near = [_MEANT[word]] if word in _MEANT else difflib.get_close_matches(word, _HOME, n=2)

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import click
 
+from ..errors import Conflict, GpuError
 from ..units import format_when
-from .base import Face, Seconds, WorkloadId, for_each, json_option, pass_face
-from .text import safe, sentence, state_word
+from .base import Face, for_each, json_option, pass_face
+from .text import end_text, moment, sentence, state_word, title, why
+from .words import Seconds, WorkloadId
 
 if TYPE_CHECKING:
     from ..model import WorkloadView
@@ -18,10 +21,6 @@ if TYPE_CHECKING:
 ids_argument = click.argument("workloads", type=WorkloadId(), nargs=-1, required=True, metavar="ID...")
 
 _SUCCESSES = ("succeeded", "released")
-
-
-def _title(it: WorkloadView) -> str:
-    return f"{str(it.kind).capitalize()} {it.id}" + (f" ({safe(it.name)})" if it.name else "")
 
 
 def _change(
@@ -32,7 +31,7 @@ def _change(
 
     # The same one twice is one, or the second would be told as a conflict.
     done, code = for_each(face, dict.fromkeys(workloads), lambda it: _told(face, act(it), said))
-    if face.as_json:
+    if face.as_json and done:
         face.document(WorkloadPage(items=tuple(done)))
     return code
 
@@ -46,39 +45,87 @@ def _told(face: Face, it: WorkloadView, said: Callable[[WorkloadView], str]) -> 
 @click.command(short_help="Wait until workloads have ended or hold their GPUs.")
 @ids_argument
 @click.option(
-    "--until", type=click.Choice(["active", "ended"]), default="ended", show_default=True, help="What to wait for."
+    "--until",
+    type=click.Choice(["active", "ended"]),
+    help="What to wait for. If not given: ended, and active for a reservation that is taken.",
 )
 @click.option("--timeout", type=Seconds("timeout", allow_zero=True), help="Wait at most so long, then exit 7.")
+@click.option("--export", is_flag=True, help="Of one reservation that is taken: only the line to hand to eval.")
 @json_option
 @pass_face
-def wait(face: Face, workloads: tuple[int, ...], until: str, timeout: int | None) -> int:
+def wait(face: Face, workloads: tuple[int, ...], until: str | None, timeout: int | None, export: bool) -> int:
     """Wait for workloads. Exit 0 if all succeeded (or hold their GPUs), 1 if one did not, 7 after --timeout.
 
-    Ctrl-C ends the waiting only.
+    A reservation of yours that nobody holds, as `reserve --no-wait` leaves it, is taken for this shell as soon as
+    it is granted. Ctrl-C ends the waiting only.
     """
     from ..model import WorkloadPage
 
+    if export and (len(set(workloads)) > 1 or face.as_json):
+        raise click.UsageError("--export is the line of one reservation, and no document.")
     deadline = None if timeout is None else face.now() + timeout
+    codes: list[int] = []
 
     def until_then(workload: int) -> WorkloadView:
+        it = face.client.workload(workload)
+        takes = until != "ended" and _is_for_us(face, it)
+        then = "active" if takes else until or "ended"
+        _say_what_for(face, it, then)
         left = None if deadline is None else max(0.0, deadline - face.now())
-        return _told(face, face.client.wait(workload, until, left), lambda it: _how_it_stands(it, face.now()))
+        it = face.client.wait(workload, then, left)
+        codes.append(exit_code_of(it, then))
+        return _taken(face, it, only_export=export) if takes and it.end is None else _told(face, it, _stands_at(face))
 
     with face.going_on("Only the waiting has ended; the work goes on."):
         done, code = for_each(face, dict.fromkeys(workloads), until_then)
-    if face.as_json:
+    if face.as_json and done:
         face.document(WorkloadPage(items=tuple(done)))
-    return code or max((exit_code_of(it, until) for it in done), default=0)
+    return code or max(codes, default=0)
+
+
+def _is_for_us(face: Face, it: WorkloadView) -> bool:
+    """Whether it is a reservation of the caller that nobody holds yet, or this shell."""
+    from .reserve import shell_of
+
+    if not (it.is_mine and it.kind == "reservation" and it.state in ("queued", "active")):
+        return False
+    if it.holder is None:
+        return True
+    us = shell_of(face)
+    return us.pid is not None and (it.holder.pid, it.holder.start_ticks) == (us.pid, us.start_ticks)
+
+
+def _taken(face: Face, it: WorkloadView, *, only_export: bool) -> WorkloadView:
+    """Hold it with this shell, and say how to use it."""
+    from .reserve import shell_of, tell_held
+
+    if it.state == "active" and it.holder is None:
+        it = face.client.move(it.id, shell_of(face))
+    if not face.as_json:
+        tell_held(face, it, only_export=only_export)
+    return it
+
+
+def _say_what_for(face: Face, it: WorkloadView, until: str) -> None:
+    """Say to who sits at a terminal what is waited for; a script knows."""
+    if it.end is not None or (until == "active" and it.state != "queued") or not face.err.is_terminal:
+        return
+    what = "end" if until == "ended" else "hold its GPUs" if it.ask.devices != 1 else "hold its GPU"
+    face.aside(f"Waiting for {title(it)[0].lower()}{title(it)[1:]} to {what}. {why(it)}")
+
+
+def _stands_at(face: Face) -> Callable[[WorkloadView], str]:
+    return lambda it: how_it_stands(it, face.now())
 
 
 def wait_for_end(face: Face, workload: int) -> int:
     """Wait for one job and end as it ended: 0 if it succeeded, 1 otherwise."""
-    with face.going_on(f"Job {workload} goes on; `jupyter gpu wait {workload}` waits for it, `cancel` ends it."):
+    with face.going_on(lambda: goes_on(face, workload)):
         it = face.client.wait(workload, "ended", None)
     if face.as_json:
         face.document(it)
     else:
-        face.say(_how_it_stands(it, face.now()))
+        face.say(how_it_stands(it, face.now()))
     return exit_code_of(it, "ended")
 
 
@@ -90,11 +137,23 @@ def exit_code_of(it: WorkloadView, until: str) -> int:
     return 0 if it.end in _SUCCESSES else 1 if until == "ended" else int(not it.attempt)
 
 
-def _how_it_stands(it: WorkloadView, now: float) -> str:
+def how_it_stands(it: WorkloadView, now: float) -> str:
+    """Say in one sentence how it ended, or how it stands."""
     if it.end is not None:
-        detail = f" {sentence(it.detail)}" if it.detail else ""
-        return f"{_title(it)} ended {format_when(it.ended_at, now)}: {it.end}.{detail}"
-    return f"{_title(it)}: {sentence(it.reason) or str(it.state)}"
+        return f"{title(it)} ended {format_when(it.ended_at, now)}: {end_text(it)}."
+    return f"{title(it)}: {sentence(it.reason) or str(it.state)}"
+
+
+def goes_on(face: Face, workload: int) -> str:
+    """Say after Ctrl-C what becomes of a job that was looked at."""
+    queued = False
+    with contextlib.suppress(GpuError):
+        queued = face.client.workload(workload).state == "queued"
+    stands = "stays in line" if queued else "goes on"
+    return (
+        f"Job {workload} {stands}. `jupyter gpu log {workload} --follow` shows what it prints, "
+        f"`jupyter gpu cancel {workload}` ends it."
+    )
 
 
 @click.command(short_help="End workloads, or give up their places in line.")
@@ -103,13 +162,17 @@ def _how_it_stands(it: WorkloadView, now: float) -> str:
 @pass_face
 def cancel(face: Face, workloads: tuple[int, ...]) -> int:
     """End workloads that run, with their grace, and give up the places of those that wait."""
-    return _change(face, workloads, face.client.cancel, lambda it: f"{_title(it)} is {_is_over(it)}.")
+    return _change(face, workloads, face.client.cancel, lambda it: f"{title(it)} {_is_over(it, face.now())}.")
 
 
-def _is_over(it: WorkloadView) -> str:
+def _is_over(it: WorkloadView, now: float) -> str:
     if it.end is not None:
-        return str(it.end)
-    return "cancelled; it has its grace to save" if it.notice is not None else "being cancelled"
+        return f"is {it.end}"
+    if it.kind == "reservation":
+        return "is given back"
+    if it.notice is None:
+        return "is ending already"
+    return f"is being cancelled: it may save until {moment(it.notice.yield_by, now)}, then it is ended by force"
 
 
 @click.command(short_help="Keep queued jobs from starting; they keep their places.")
@@ -119,7 +182,7 @@ def _is_over(it: WorkloadView) -> str:
 def pause(face: Face, workloads: tuple[int, ...]) -> int:
     """Keep queued jobs from starting. They keep their places until `let-go`."""
     return _change(
-        face, workloads, face.client.pause, lambda it: f"{_title(it)} is {state_word(it)} and keeps its place."
+        face, workloads, face.client.pause, lambda it: f"{title(it)} is {state_word(it)} and keeps its place."
     )
 
 
@@ -133,7 +196,7 @@ def let_go(face: Face, workloads: tuple[int, ...]) -> int:
         face,
         workloads,
         face.client.let_go,
-        lambda it: " ".join(filter(None, (f"{_title(it)} may start.", sentence(it.reason)))),
+        lambda it: " ".join(filter(None, (f"{title(it)} may start.", sentence(it.reason)))),
     )
 
 
@@ -152,11 +215,17 @@ class _WithTime(click.Command):
 @pass_face
 def extend(face: Face, workload: int, seconds: int) -> None:
     """Ask for TIME more, such as 1h. It is granted as far as quota, limit and what is promised to others allow."""
-    it = face.client.extend(workload, seconds)
+    try:
+        it = face.client.extend(workload, seconds)
+    except Conflict:
+        it = face.client.workload(workload)
+        if it.state == "active" and it.ends_at is None:
+            raise Conflict(f"{title(it)} has no time limit, so there is nothing to extend") from None
+        raise
     if face.as_json:
         face.document(it)
     else:
-        face.say(f"{_title(it)} now ends {format_when(it.ends_at, face.now())}.")
+        face.say(f"{title(it)} now ends {format_when(it.ends_at, face.now())}.")
 
 
 @click.command(short_help="Give reservations back.")
@@ -165,4 +234,16 @@ def extend(face: Face, workload: int, seconds: int) -> None:
 @pass_face
 def release(face: Face, workloads: tuple[int, ...]) -> int:
     """Give reservations back before their time is over. Others get the GPUs once they are clear."""
-    return _change(face, workloads, face.client.release, lambda it: f"{_title(it)} is given back.")
+
+    def give_back(workload: int) -> WorkloadView:
+        # The broker takes the word twice, for clients that could not hear its answer; a person is told of a slip.
+        it = face.client.workload(workload)
+        if it.end is not None:
+            raise Conflict(f"{title(it)} has ended already ({it.end})")
+        return face.client.release(workload)
+
+    return _change(face, workloads, give_back, lambda it: f"{title(it)} {_is_given_back(it)}.")
+
+
+def _is_given_back(it: WorkloadView) -> str:
+    return "has left the line" if it.end == "cancelled" else "is given back"

@@ -11,7 +11,7 @@ import json
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import click
 
@@ -22,11 +22,6 @@ if TYPE_CHECKING:
 
     from ..client import Client
     from ..model import Holder
-
-    # Generic for the type checker; not yet at run time, in the oldest click that we take.
-    ParamType = click.ParamType[Any]
-else:
-    ParamType = click.ParamType
 
 R = TypeVar("R")
 T = TypeVar("T")
@@ -140,8 +135,14 @@ class Face:
                 self.out.print(thing, soft_wrap=isinstance(thing, str))
             self.out.file.write("".join(f"{line.rstrip()}\n" for line in captured.get().splitlines()))
 
+    def line(self, text: str, style: str = "") -> None:
+        """Show a line that is meant to be copied: it is never broken, however narrow the terminal."""
+        self.out.print(text, soft_wrap=True, style=style or None)
+
     def aside(self, text: str) -> None:
-        """Tell what is not the answer: progress, advice."""
+        """Tell what is not the answer: progress, advice. Where JSON was asked for nobody reads along."""
+        if self.as_json:
+            return
         self.err.print(text, soft_wrap=not self.err.is_terminal, style="dim")
 
     def tell(self, error: GpuError) -> None:
@@ -154,10 +155,16 @@ class Face:
 
         from .text import sentence
 
-        lines = [Text.assemble(("Error: ", "bold red"), sentence(error.message))]
+        # The broker's sentences about the caller begin with their name, which is spelt as it is.
+        lines = [Text.assemble(("Error: ", "bold red"), sentence(error.message, name=login()))]
         lines += [Text(sentence(error.hint))] if error.hint else []
         for line in lines:
             self.err.print(line, soft_wrap=not self.err.is_terminal)
+
+    def after_ctrl_c(self) -> None:
+        """Begin a new line: the terminal has written ^C."""
+        if not self.as_json:
+            self.err.print()
 
     @contextlib.contextmanager
     def going_on(self, text: Callable[[], str] | str) -> Iterator[None]:
@@ -165,9 +172,19 @@ class Face:
         try:
             yield
         except KeyboardInterrupt:
-            self.err.print()  # the terminal has written ^C
+            self.after_ctrl_c()
             self.aside(text if isinstance(text, str) else text())
             raise click.exceptions.Exit(INTERRUPTED) from None
+
+
+def login() -> str:
+    """Say who calls, as the broker of this machine names them; empty where that is not known."""
+    import os
+    import pwd
+
+    with contextlib.suppress(KeyError):
+        return pwd.getpwuid(os.geteuid()).pw_name
+    return ""
 
 
 def make_console(*, stderr: bool) -> Console:
@@ -228,87 +245,6 @@ def usage_error(face: Face, error: click.ClickException) -> int:
 def _usage_hint(error: click.ClickException) -> str | None:
     ctx = getattr(error, "ctx", None)
     return None if ctx is None else f"`{ctx.command_path} --help` explains it."
-
-
-def complete(ctx: click.Context, ask: Callable[[Client], Iterable[str]], incomplete: str) -> list[Any]:
-    """Answer the Tab key: quickly and silently, from a broker that runs already."""
-    from click.shell_completion import CompletionItem
-
-    # A group that was not entered, as while completing, has made no Face.
-    face = ctx.find_object(Face) or Face()
-    try:
-        found = ask(face.connect(start=False))
-        return [CompletionItem(word) for word in found if word.startswith(incomplete)]
-    except Exception:  # noqa: BLE001 - whatever it is, it must not be written over the line that is being typed
-        return []
-
-
-class WorkloadId(ParamType):
-    """The number of a workload."""
-
-    name = "id"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        """Read 12, or #12 as people write it."""
-        text = str(value).removeprefix("#")
-        if not (text.isascii() and text.isdigit() and 0 < int(text[:20]) < 2**63):
-            self.fail(f"{str(value)!r} is no number of a workload; `jupyter gpu queue` lists them.", param, ctx)
-        return int(text)
-
-    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[Any]:  # noqa: ARG002
-        """Offer the workloads in the queue."""
-        return complete(ctx, lambda client: [str(it.id) for it in client.status().workloads], incomplete)
-
-
-class DeviceName(ParamType):
-    """A GPU by its number or UUID."""
-
-    name = "gpu"
-
-    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[Any]:  # noqa: ARG002
-        """Offer the UUIDs."""
-        return complete(ctx, lambda client: [it.uuid for it in client.status().devices], incomplete)
-
-
-class QueueName(ParamType):
-    """A queue."""
-
-    name = "queue"
-
-    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[Any]:  # noqa: ARG002
-        """Offer the queues."""
-        return complete(ctx, lambda client: list(client.status().waiting), incomplete)
-
-
-class Seconds(ParamType):
-    """A length of time."""
-
-    name = "length"
-
-    def __init__(self, what: str, *, allow_zero: bool = False) -> None:
-        self.what = what
-        self.allow_zero = allow_zero
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:  # noqa: ARG002
-        """Read "2h"; what cannot be meant is refused with its sentence."""
-        from ..units import parse_seconds
-
-        return value if isinstance(value, int) else parse_seconds(value, what=self.what, allow_zero=self.allow_zero)
-
-
-class Size(ParamType):
-    """An amount of memory."""
-
-    name = "size"
-
-    def __init__(self, what: str) -> None:
-        self.what = what
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:  # noqa: ARG002
-        """Read "20GiB"; what cannot be meant is refused with its sentence."""
-        from ..units import parse_bytes
-
-        return value if isinstance(value, int) else parse_bytes(value, what=self.what)
 
 
 class WithCommand(click.Command):

@@ -115,7 +115,7 @@ def warning_checks(view: BrokerView | None, status: Status | None) -> Iterator[C
     """Pass on what the broker itself warns of: no driver, a store on a network file system, a full disk."""
     found = (*(view.warnings if view else ()), *(status.warnings if status else ()))
     for warning in dict.fromkeys(found):
-        yield Check(name="warning", state="warn", text=warning)
+        yield Check(name="broker says", state="warn", text=warning)
 
 
 def driver_check(status: Status | None, proc: Path = Path("/proc/driver/nvidia/version")) -> Check:

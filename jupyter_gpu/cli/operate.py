@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 import click
 
-from ..errors import BrokerUnavailable
-from .base import DeviceName, Face, for_each, json_option, pass_face
+from ..errors import BrokerUnavailable, Conflict
+from .base import Face, for_each, json_option, pass_face
+from .see import devices_of
 from .text import safe
+from .words import DeviceName
 
 if TYPE_CHECKING:
     from ..model import BrokerView, DeviceView
@@ -17,19 +19,51 @@ if TYPE_CHECKING:
 devices_argument = click.argument("devices", type=DeviceName(), nargs=-1, required=True, metavar="GPU...")
 
 
-def _mark(face: Face, devices: tuple[str, ...], act: Callable[[str], DeviceView], said: str) -> int:
+def _mark(
+    face: Face,
+    devices: tuple[str, ...],
+    act: Callable[[str], DeviceView],
+    said: Callable[[DeviceView | None, DeviceView], str],
+) -> int:
+    """Mark several; what is told depends on how each was before and is now."""
     from ..model import DevicePage
+
+    # A document says nothing of before.
+    before = {} if face.as_json else {it.uuid: it for it in devices_of(face)}
 
     def one(name: str) -> DeviceView:
         it = act(name)
         if not face.as_json:
-            face.say(f"GPU {it.index} ({safe(it.uuid)}) {said}")
+            face.say(f"GPU {it.index} ({safe(it.uuid)}) {said(before.get(it.uuid), it)}")
         return it
 
     done, code = for_each(face, dict.fromkeys(devices), one)
-    if face.as_json:
+    if face.as_json and done:
         face.document(DevicePage(items=tuple(done)))
     return code
+
+
+def _named(workloads: Sequence[int]) -> str:
+    """Name who is on a device: "workload 12", "workloads 12, 13"."""
+    return f"workload{'s' if len(workloads) > 1 else ''} {', '.join(map(str, workloads))}"
+
+
+def _cordoned(before: DeviceView | None, it: DeviceView) -> str:
+    already = " already" if before is not None and before.cordoned else ""
+    runs = f"what runs on it goes on ({_named(it.workloads)})" if it.workloads else "nothing runs on it"
+    return f"is cordoned{already}; {runs}."
+
+
+def _uncordoned(before: DeviceView | None, _: DeviceView) -> str:
+    if before is not None and not before.cordoned and before.condition is None:
+        return "was not cordoned; it gets leases as before."
+    return "gets leases again."
+
+
+def _drained(_: DeviceView | None, it: DeviceView) -> str:
+    if not it.workloads:
+        return "is cordoned; nothing runs on it."
+    return f"is cordoned, and the work on it has been asked to yield ({_named(it.workloads)})."
 
 
 @click.command(short_help="Give no new leases on GPUs.")
@@ -38,7 +72,7 @@ def _mark(face: Face, devices: tuple[str, ...], act: Callable[[str], DeviceView]
 @pass_face
 def cordon(face: Face, devices: tuple[str, ...]) -> int:
     """Give no new leases on GPUs, named by number or UUID. What runs on them goes on."""
-    return _mark(face, devices, face.client.cordon, "is cordoned; what runs on it goes on.")
+    return _mark(face, devices, face.client.cordon, _cordoned)
 
 
 @click.command(short_help="Give leases on GPUs again.")
@@ -47,7 +81,7 @@ def cordon(face: Face, devices: tuple[str, ...]) -> int:
 @pass_face
 def uncordon(face: Face, devices: tuple[str, ...]) -> int:
     """Give leases on GPUs again. It ends a quarantine too."""
-    return _mark(face, devices, face.client.uncordon, "gets leases again.")
+    return _mark(face, devices, face.client.uncordon, _uncordoned)
 
 
 @click.command(short_help="Cordon GPUs, and ask the work on them to yield.")
@@ -56,15 +90,27 @@ def uncordon(face: Face, devices: tuple[str, ...]) -> int:
 @pass_face
 def drain(face: Face, devices: tuple[str, ...]) -> int:
     """Cordon GPUs and ask the work on them to save and yield, with its grace. Jobs go back to their places."""
-    return _mark(face, devices, face.client.drain, "is cordoned, and the work on it has been asked to yield.")
+    return _mark(face, devices, face.client.drain, _drained)
 
 
 @click.command(short_help="Show, start or stop the broker.")
 @click.argument("what", type=click.Choice(["status", "start", "stop"]), default="status", metavar="[status|start|stop]")
+@click.option(
+    "--simulated",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="With start: serve N simulated GPUs instead of the real ones, to try things out.",
+)
 @json_option
 @pass_face
-def broker(face: Face, what: str) -> int:
-    """Show which broker answers, start the embedded one, or stop it. Jobs that run go on without it."""
+def broker(face: Face, what: str, simulated: int | None) -> int:
+    """Show which broker answers and where, start the embedded one, or stop it. Jobs that run go on without it.
+
+    A broker that is started later by itself has simulated GPUs only if the config says so:
+    `c.GpuBroker.simulated_devices = 4` in jupyter_gpu_config.py.
+    """
+    if simulated is not None:
+        _start_simulated(face, what, simulated)
     view = face.connect(start=what == "start").broker()
     if what == "stop":
         face.client.stop_broker()
@@ -77,6 +123,20 @@ def broker(face: Face, what: str) -> int:
     else:
         _show_broker(face, view)
     return 0
+
+
+def _start_simulated(face: Face, what: str, count: int) -> None:
+    from .. import spawn
+    from ..client.find import running_broker
+
+    if what != "start":
+        raise click.UsageError("--simulated is for `jupyter gpu broker start`.")
+    place = running_broker()
+    if place is not None or face.url is not None:
+        raise Conflict(
+            f"A broker runs already, at {place or face.url}", hint="Stop it first, with `jupyter gpu broker stop`."
+        )
+    spawn.start_broker([f"--simulated={count}"])
 
 
 def _show_broker(face: Face, view: BrokerView) -> None:
@@ -92,15 +152,19 @@ def _show_broker(face: Face, view: BrokerView) -> None:
     table.add_column(overflow="fold")
     label = ", SIMULATED" if view.simulated else ""
     stops = "never by itself, or not while there is work" if view.stops_at is None else format_when(view.stops_at, now)
-    for name, value in (
+    place = face.client.place
+    rows = [
         ("broker", f"pid {view.pid} of {view.user} on {view.node}, version {view.version}"),
+        ("answers at", "" if place is None else str(place)),
         ("devices", f"{plural(view.devices, 'GPU')}{label}"),
         ("state", view.state_dir),
         ("store", view.store_id),
         ("running since", format_when(view.started_at, now)),
         ("stops", stops),
-    ):
-        table.add_row(Text(name), Text(safe(value)))
+    ]
+    for name, value in rows:
+        if value:
+            table.add_row(Text(name), Text(safe(value)))
     face.say(table)
     for warning in view.warnings:
         face.say(Text(f"! {sentence(warning)}", style="yellow"))

@@ -5,48 +5,85 @@ Pure: documents in, things that rich can show out. Colour only repeats what the 
 
 from __future__ import annotations
 
+import io
 from collections.abc import Iterable, Mapping, Sequence
 
-from rich.console import Group, RenderableType
+from rich.console import Console, Group, RenderableType
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from ..model import DeviceView, QuotaView, State, Status, WorkloadView
+from ..model import DeviceView, QuotaView, State, Status, WaitingReason, WorkloadView
 from ..units import MISSING, format_seconds, format_when
-from .text import how_it_goes, memory_text, plural, safe, sentence, state_word
+from .tables import clip, make_table, states_of, work_table
+from .text import memory_text, plural, safe, sentence
 
 BAR_CELLS = 8
-_STYLES = {
-    "active": "green", "yielding": "yellow", "queued": "", "paused": "dim", "failed": "red", "gpu-oom": "red",
-    "host-oom": "red", "disk-full": "red", "device-lost": "red", "hung": "red", "lost": "red", "launch-failed": "red",
-}  # fmt: skip
+
+# Reasons that are the same for all that wait so; where they stand in line, each row says.
+_ALIKE = frozenset(
+    {
+        *(WaitingReason.DEVICES, WaitingReason.QUOTA, WaitingReason.BUDGET, WaitingReason.HOLD),
+        *(WaitingReason.CLEARING, WaitingReason.DRIVER, WaitingReason.ENGINE),
+    }
+)
 
 
-def numbers(devices: Iterable[DeviceView], *, labelled: bool = False) -> dict[str, str]:
-    """Map UUIDs to the numbers that people say; `labelled` where nothing else around says "simulated"."""
-    label = " (simulated)" if labelled else ""
-    return {device.uuid: f"{device.index}{label if device.simulated else ''}" for device in devices}
+def numbers(devices: Iterable[DeviceView]) -> dict[str, str]:
+    """Map UUIDs to the numbers that people say."""
+    return {device.uuid: str(device.index) for device in devices}
 
 
-def status_picture(status: Status, *, note: str = "", fancy: bool = True) -> RenderableType:
-    """Draw the one document: the GPUs, the caller's work, what is left of quota, and the lines."""
-    known = numbers(status.devices)
+def status_picture(
+    status: Status,
+    *,
+    note: str = "",
+    fancy: bool = True,
+    width: int = 80,
+    height: int | None = None,
+    commands: Mapping[int, str] | None = None,
+) -> RenderableType:
+    """Draw the one document: the GPUs, the caller's work, what is left of quota, and the lines.
+
+    With a `height` that it does not fit, what explains is left out, and then the work comes before the GPUs.
+    """
     mine = [it for it in status.workloads if it.is_mine]
-    parts: list[RenderableType] = [_headline(status, note)]
-    parts += [Text(f"! {sentence(warning)}", style="yellow") for warning in status.warnings]
-    if status.devices:
-        parts += ["", devices_table(status.devices, status.workloads, status.at, fancy=fancy)]
-    else:
-        parts += ["", Text("No GPUs. `jupyter gpu doctor` says why.")]
-    parts += ["", _heading("Your work")]
-    parts += [_work_table(mine, known, status.at)] if mine else [_indented("Nothing runs and nothing waits.")]
+    head: list[RenderableType] = [_headline(status, note)]
+    head += [Text(f"! {sentence(warning)}", style="yellow") for warning in status.warnings]
+    devices: list[RenderableType] = ["", _devices(status, fancy=fancy)]
+    work: list[RenderableType] = ["", _heading("Your work"), *_work(status, mine, width, commands or {})]
+    reasons = _reasons(mine)
+    rest = _rest(status)
+    whole = Group(*head, *devices, *work, *reasons, *rest)
+    if height is None or _lines(whole, width) <= height:
+        return whole
+    short = Group(*head, *devices, *work, *rest)
+    if _lines(short, width) <= height:
+        return short
+    # The GPUs are cut below, by whoever draws this; of the work so much stays that some of them are seen.
+    most = max(1, height // 2 - len(head) - 2)
+    if len(mine) > most:
+        more = _indented(f"{len(mine) - most} more: `jupyter gpu queue --mine` lists them.")
+        work = ["", _heading("Your work"), *_work(status, mine[:most], width, commands or {})[:1], more]
+    return Group(*head, *work, *devices, *rest)
+
+
+def _lines(picture: RenderableType, width: int) -> int:
+    return len(Console(width=width, file=io.StringIO()).render_lines(picture))
+
+
+def _devices(status: Status, *, fancy: bool) -> RenderableType:
+    if not status.devices:
+        return Text("No GPUs. `jupyter gpu doctor` says why.")
+    return devices_table(status.devices, status.workloads, status.at, fancy=fancy)
+
+
+def _rest(status: Status) -> list[RenderableType]:
+    parts: list[RenderableType] = []
     if status.quotas:
         parts += ["", _heading("Your quota"), quota_table(status.quotas, status.at)]
     lines = ", ".join(f"{safe(queue)} {count}" for queue, count in status.waiting.items())
-    if lines:
-        parts += ["", Text.assemble(("Waiting  ", "bold"), lines)]
-    return Group(*parts)
+    return [*parts, "", Text.assemble(("Waiting  ", "bold"), lines)] if lines else parts
 
 
 def _headline(status: Status, note: str) -> Text:
@@ -66,16 +103,6 @@ def _heading(text: str) -> Text:
 
 def _indented(text: str) -> Padding:
     return Padding(Text(text, style="dim"), (0, 0, 0, 2))
-
-
-def make_table(*columns: str, last: str) -> Table:
-    """Make a table of plain columns; the last one takes what is left and wraps, a `>` in front aligns right."""
-    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, show_edge=False, header_style="dim", expand=False)
-    for name in columns:
-        right = name.startswith(">")
-        table.add_column(name.lstrip(">"), justify="right" if right else "left", no_wrap=True, overflow="ellipsis")
-    table.add_column(last, overflow="fold")
-    return table
 
 
 def devices_table(
@@ -144,43 +171,54 @@ def _holder(device: DeviceView, place: int, it: WorkloadView | None, number: int
     return f"{who}{kind} {number}"
 
 
-def _work_table(mine: Sequence[WorkloadView], known: Mapping[str, str], now: float) -> Group:
-    rows: list[RenderableType] = []
-    table = make_table(">ID", "state", "kind", "name", last="how it goes")
-    for it in mine:
-        word = state_word(it)
-        table.add_row(
-            str(it.id),
-            Text(word, style=_STYLES.get(word, "")),
-            str(it.kind),
-            Text(clip(it.name or "", 20)),
-            Text(how_it_goes(it, known, now)),
-        )
-    rows.append(table)
-    rows += [
-        Padding(Text(f"{it.id}: {sentence(it.reason)}", style="dim"), (0, 0, 0, 2))
-        for it in mine
-        if it.reason and (it.state is State.QUEUED or it.overtime or it.notice is not None)
+def _work(
+    status: Status, mine: Sequence[WorkloadView], width: int, commands: Mapping[int, str]
+) -> list[RenderableType]:
+    if not mine:
+        return [_indented("Nothing runs and nothing waits.")]
+    columns = {">ID": [str(it.id) for it in mine], "state": states_of(mine), "kind": [str(it.kind) for it in mine]}
+    known = numbers(status.devices)
+    parts: list[RenderableType] = [
+        work_table(mine, columns, spare=["kind"], known=known, commands=commands, now=status.at, width=width)
     ]
-    return Group(*rows)
+    if status.more_of_mine:
+        parts.append(_indented(f"{status.more_of_mine} more wait: `jupyter gpu queue --mine` lists them."))
+    return parts
 
 
-def queue_table(items: Sequence[WorkloadView], known: Mapping[str, str], now: float) -> Table:
+def _reasons(mine: Iterable[WorkloadView]) -> list[RenderableType]:
+    """Why things are as they are, in sentences; what holds for many is said of the first."""
+    said: set[object] = set()
+    parts: list[RenderableType] = []
+    for it in mine:
+        if not it.reason or not (it.state is State.QUEUED or it.overtime or it.notice is not None):
+            continue
+        if it.state is State.QUEUED and it.waiting in _ALIKE:
+            if it.waiting in said:
+                continue
+            said.add(it.waiting)
+        parts.append(_indented(f"{it.id}: {sentence(it.reason)}"))
+    return parts
+
+
+def queue_table(
+    items: Sequence[WorkloadView],
+    known: Mapping[str, str],
+    now: float,
+    *,
+    width: int = 80,
+    commands: Mapping[int, str] | None = None,
+) -> Table:
     """One line per workload, in the order in which they came."""
-    table = make_table(">ID", "queue", "owner", ">GPUs", "state", "name", last="how it goes")
-    for it in items:
-        word = state_word(it)
-        owner = "you" if it.is_mine else it.owner
-        table.add_row(
-            str(it.id),
-            Text(clip(it.queue, 12)),
-            Text(clip(owner or "-", 12)),
-            str(it.ask.devices),
-            Text(word, style=_STYLES.get(word, "")),
-            Text(clip(it.name or "", 16)),
-            Text(how_it_goes(it, known, now)),
-        )
-    return table
+    columns = {
+        ">ID": [str(it.id) for it in items],
+        "queue": [clip(it.queue, 12) for it in items],
+        "owner": [clip(("you" if it.is_mine else it.owner) or "-", 12) for it in items],
+        ">GPUs": [str(it.ask.devices) for it in items],
+        "state": states_of(items),
+    }
+    spare = ["queue", ">GPUs", "owner"]
+    return work_table(items, columns, spare=spare, known=known, commands=commands or {}, now=now, width=width)
 
 
 def quota_table(quotas: Sequence[QuotaView], now: float) -> Table:
@@ -219,11 +257,3 @@ def _left(it: QuotaView, now: float) -> str:
 
 def _hours(milliseconds: int | None) -> str:
     return MISSING if milliseconds is None else f"{milliseconds / 3_600_000:.1f}".removesuffix(".0")
-
-
-def clip(text: str, cells: int) -> str:
-    """Make a name safe to print and short enough for a table; what is cut says so."""
-    from rich.cells import cell_len, set_cell_size
-
-    text = safe(text)
-    return text if cell_len(text) <= cells else set_cell_size(text, cells - 1).rstrip() + "…"

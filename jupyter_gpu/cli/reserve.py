@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import shutil
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
 from ..errors import GpuError, InvalidAsk, LeaseLost, WaitTimeout
-from .base import INTERRUPTED, Face, Seconds, WithCommand, json_option
+from .base import INTERRUPTED, Face, WithCommand, json_option
 from .submit import ask_options, make_ask, send
+from .words import Count, Seconds
 
 if TYPE_CHECKING:
     from ..model import Holder, WorkloadView
@@ -21,16 +23,63 @@ _EXAMPLES = """\b
 Examples:
   jupyter gpu reserve --for 2h
   eval "$(jupyter gpu reserve --for 2h --export)"
+  jupyter gpu reserve --no-wait
   jupyter gpu reserve 2 --class a100-80gb -- python train.py
 """
 
 
-@click.command(cls=WithCommand, short_help="Reserve GPUs for this shell, or for one command.", epilog=_EXAMPLES)
-@click.argument("count", type=click.IntRange(min=1), default=1, metavar="[N]")
+class _Reserve(WithCommand):
+    """It takes a number and what stands after `--`. A command without `--` before it is a slip that many make."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Read the words, and tell a forgotten `--` as such."""
+        # A copy: reading the words takes them away.
+        mine = args[: args.index("--")] if "--" in args else list(args)
+        for before, word in zip(["", *mine], mine, strict=False):
+            if re.fullmatch(r"-\d+", word) and not before.startswith("--"):
+                raise click.UsageError(f"{word!r} is no number of GPUs.", ctx)
+        try:
+            return super().parse_args(ctx, args)
+        except click.NoSuchOption:
+            # A plain word that is neither a number nor the value of an option before it.
+            pairs = enumerate(zip(["", *mine], mine, strict=False))
+            at = next((at for at, (before, word) in pairs if not _is_read(before, word)), None)
+            if at is None:
+                raise
+            raise _no_dashes(ctx, mine[at:]) from None
+
+
+def _is_read(before: str, word: str) -> bool:
+    return word.startswith("-") or word.isdigit() or before.startswith("-")
+
+
+def _no_dashes(ctx: click.Context, words: Sequence[str]) -> click.UsageError:
+    from .text import command_line
+
+    return click.UsageError(
+        f"{words[0]!r} is no number of GPUs. To run a command, write `jupyter gpu reserve -- {command_line(words)}`.",
+        ctx,
+    )
+
+
+def _read_count(ctx: click.Context, words: tuple[str, ...]) -> int:
+    """Read N. What follows it, or stands in its place, was meant as a command."""
+    count, rest = 1, words
+    if words and words[0].isdigit():
+        count, rest = Count(1).convert(words[0], None, ctx), words[1:]
+    if rest:
+        raise _no_dashes(ctx, rest)
+    return count
+
+
+@click.command(cls=_Reserve, short_help="Reserve GPUs for this shell, or for one command.", epilog=_EXAMPLES)
+@click.argument("numbers", nargs=-1, type=click.UNPROCESSED, metavar="[N]")
 @click.option("--for", "seconds", type=Seconds("duration"), help="For how long, such as 2h.")
 @ask_options
-@click.option("--wait/--no-wait", "may_wait", default=True, help="Wait in line where nothing is free, or not.")
-@click.option("--timeout", type=Seconds("timeout"), help="Wait at most so long.")
+@click.option(
+    "--wait/--no-wait", "may_wait", default=True, help="Wait in line where nothing is free; or only take a place in it."
+)
+@click.option("--timeout", type=Seconds("timeout"), help="Wait at most so long; the place in line stays.")
 @click.option("--export", is_flag=True, help="Print nothing but the line to hand to eval.")
 @json_option
 @click.pass_context
@@ -39,15 +88,31 @@ def reserve(ctx: click.Context, /, **words: Any) -> int:
 
     With a COMMAND after -- it runs in the foreground and sees only these GPUs; they are given back when it
     ends. Ctrl-C while waiting gives the place in line up; after that it goes to the command.
+
+    Where nothing is free, --no-wait and --timeout end with 7 and leave the reservation in line: after --timeout this
+    shell holds it when it is granted; after --no-wait nobody does, and `jupyter gpu wait ID` must take it within
+    5 minutes, or it is given back. With a COMMAND the place is given up.
     """
     face = ctx.find_object(Face) or Face()
     command = ctx.meta.get("jupyter_gpu.command")
+    words["count"] = _read_count(ctx, words["numbers"])
     _refuse_mixtures(face, command, words)
-    it = _get(face, words, _holder(face, command))
     if command is not None:
-        return _become(face, it, command)
-    _tell(face, it, words["export"])
-    return 0 if it.devices else WaitTimeout.exit_code
+        return _become(face, _for_command(face, words), command)
+    holder = shell_of(face)
+    # Nobody would know of a grant that comes after --no-wait has answered. So it gets a no-show time and no holder.
+    waits_alone = not words["may_wait"] and face.holder is None
+    it = _ask(face, words, None if waits_alone else holder)
+    if it.devices and waits_alone:
+        it = face.client.move(it.id, holder)
+    elif not it.devices and words["may_wait"]:
+        it = _wait(face, it, words["timeout"])
+    _refuse_the_ended(it)
+    if it.devices:
+        tell_held(face, it, only_export=words["export"])
+        return 0
+    _tell_waiting(face, it, holder, words)
+    return WaitTimeout.exit_code
 
 
 def _refuse_mixtures(face: Face, command: tuple[str, ...] | None, words: dict[str, Any]) -> None:
@@ -63,17 +128,14 @@ def _refuse_mixtures(face: Face, command: tuple[str, ...] | None, words: dict[st
         raise InvalidAsk(f"There is no command {command[0]!r} on your PATH.", hint="Check the spelling.")
 
 
-def _holder(face: Face, command: tuple[str, ...] | None) -> Holder:
-    from .holder import process_holder, shell_holder
+def shell_of(face: Face) -> Holder:
+    """Give who holds what this program asks for: a kernel that was handed in, else the calling shell."""
+    from .holder import shell_holder
 
-    if face.holder is not None:
-        return face.holder
-    # The command takes our place and keeps our pid, so the lease ends when it does.
-    return shell_holder() if command is None else process_holder("command")
+    return shell_holder() if face.holder is None else face.holder
 
 
-def _get(face: Face, words: dict[str, Any], holder: Holder) -> WorkloadView:
-    """Ask, and wait for the grant as long as it was wished."""
+def _ask(face: Face, words: dict[str, Any], holder: Holder | None) -> WorkloadView:
     from ..model import Kind, SubmitBody
 
     body = SubmitBody(
@@ -84,37 +146,47 @@ def _get(face: Face, words: dict[str, Any], holder: Holder) -> WorkloadView:
         name=words["name"],
         holder=holder,
     )
-    it = send(face, body)
-    for_command = holder.kind == "command"
-    if not it.devices and words["may_wait"]:
-        it = _wait(face, it, words["timeout"], gives_up=for_command)
+    return send(face, body)
+
+
+def _refuse_the_ended(it: WorkloadView) -> None:
+    from .text import end_text
+
     if it.end is not None:
-        raise LeaseLost(f"Reservation {it.id} ended before it was granted: {it.detail or it.end}.")
-    if not it.devices and for_command:
-        _give_up(face, it.id)
-        raise WaitTimeout(f"Nothing is free now: {it.reason}" if it.reason else "Nothing is free now.", hint=_NO_PLACE)
-    return it
+        raise LeaseLost(f"Reservation {it.id} ended before it was granted: {end_text(it)}.")
 
 
-_NO_PLACE = "The command was not run, and its place in line is given up. Without --no-wait it waits."
+def _for_command(face: Face, words: dict[str, Any]) -> WorkloadView:
+    """Get what the command needs; nobody would run it later, so without a grant the place in line is given up."""
+    from ..units import format_seconds
+    from .holder import process_holder
+    from .text import WAITS
+
+    # The command takes our place and keeps our pid, so the lease ends when it does.
+    it = _ask(face, words, process_holder("command"))
+    if not it.devices and words["may_wait"]:
+        it = _wait(face, it, words["timeout"])
+    _refuse_the_ended(it)
+    if it.devices:
+        return it
+    _give_up(face, it.id)
+    why = WAITS[it.waiting] if it.waiting is not None else "it still waits"
+    if words["may_wait"]:
+        said, hint = f"after {format_seconds(words['timeout'])} {why}", "A longer --timeout, or none, waits on."
+    else:
+        said, hint = f"{why} now", "Without --no-wait it waits."
+    raise WaitTimeout(f"The command was not run: {said}.", hint=f"Its place in line is given up. {hint}")
 
 
-def _wait(face: Face, it: WorkloadView, timeout: int | None, *, gives_up: bool) -> WorkloadView:
-    from .text import sentence
+def _wait(face: Face, it: WorkloadView, timeout: int | None) -> WorkloadView:
+    from .text import why
 
-    face.aside(f"Reservation {it.id} waits. {sentence(it.reason)} Ctrl-C gives its place up.")
+    face.aside(f"Reservation {it.id} waits. {why(it)} Ctrl-C gives its place up.")
     try:
-        return face.client.wait(it.id, "active", timeout)
-    except WaitTimeout as error:
-        if gives_up:
-            _give_up(face, it.id)
-            raise WaitTimeout(
-                error.message, hint="The command was not run, and its place in line is given up."
-            ) from None
-        raise
+        return face.client.wait(it.id, "active", timeout, raise_on_timeout=False)
     except KeyboardInterrupt:
         _give_up(face, it.id)
-        face.err.print()
+        face.after_ctrl_c()
         face.aside(f"Reservation {it.id} has left the line.")
         raise click.exceptions.Exit(INTERRUPTED) from None
 
@@ -142,46 +214,56 @@ def export_line(uuids: Iterable[str]) -> str:
     return "export " + " ".join(f"{name}={shell_word(value)}" for name, value in variables(uuids).items())
 
 
-def _tell(face: Face, it: WorkloadView, only_export: bool) -> None:
+def tell_held(face: Face, it: WorkloadView, *, only_export: bool = False) -> None:
+    """Say what is held until when, and the line that pins the shell."""
     from ..units import format_when
-    from .text import sentence
+    from .see import held_by
 
     if face.as_json:
         face.document(it)
-        return
-    if not it.devices:
-        said = (
-            f"Reservation {it.id} waits. {sentence(it.reason)} `jupyter gpu wait {it.id} --until active` waits for it."
-        )
-        face.aside(said) if only_export else face.say(said)
         return
     if only_export:
         face.write(export_line(it.devices) + "\n")
         return
     until = f" until {format_when(it.ends_at, face.now())}" if it.ends_at is not None else ""
     if face.holder is not None:  # who handed the holder in pins it as well
-        face.say(f"Reservation {it.id} holds {_named(face, it)}{until}. It ends with this {face.holder.kind}.")
+        face.say(f"Reservation {it.id} holds {held_by(face, it)}{until}. It ends with this {face.holder.kind}.")
         return
-    face.say(f"Reservation {it.id} holds {_named(face, it)}{until}. Pin this shell with:")
-    face.say("", export_line(it.devices), "")
-    face.say(f"It ends with this shell; give it back sooner with `jupyter gpu release {it.id}`.")
+    face.say(f"Reservation {it.id} holds {held_by(face, it)}{until}. Pin this shell with:", "")
+    face.line(export_line(it.devices))
+    face.say("", f"It ends with this shell; give it back sooner with `jupyter gpu release {it.id}`.")
 
 
-def _named(face: Face, it: WorkloadView) -> str:
-    from .see import numbers_of
-    from .text import gpus_text
+def _tell_waiting(face: Face, it: WorkloadView, holder: Holder, words: dict[str, Any]) -> None:
+    """Say that it stays in line, who has it when it is granted, and both ways on."""
+    from ..model import Policy
+    from ..units import format_seconds
+    from .text import why
 
-    return gpus_text(it.devices, numbers_of(face))
+    if face.as_json:
+        face.document(it)
+        return
+    say = face.aside if words["export"] else face.say
+    if it.holder is None and face.holder is None and not words["may_wait"]:
+        say(f"Reservation {it.id} stays in line. {why(it)}")
+        # What this broker gives is known at the grant only; what ships is what most have.
+        time = format_seconds(Policy().attach_seconds)
+        say(f"When it is granted you have {time} to take it: `jupyter gpu wait {it.id}`.")
+    else:
+        say(f"Reservation {it.id} stays in line for this {holder.kind}. {why(it)}")
+        say(f"This {holder.kind} holds it when it is granted: `jupyter gpu wait {it.id}` waits for that.")
+    say(f"Leave the line: `jupyter gpu cancel {it.id}`.")
 
 
 def _become(face: Face, it: WorkloadView, command: tuple[str, ...]) -> NoReturn:
     """Turn into the command; the pid stays, and with it the lease."""
     from .. import spawn
     from ..units import format_when
+    from .see import held_by
 
     until = f" until {format_when(it.ends_at, face.now())}" if it.ends_at is not None else ""
     face.aside(
-        f"Reservation {it.id} holds {_named(face, it)}{until}. Ctrl-C goes to the command now; its end gives back."
+        f"Reservation {it.id} holds {held_by(face, it)}{until}. Ctrl-C goes to the command now; its end gives back."
     )
     face.flush()
     environ = dict(os.environ if face.environ is None else face.environ) | variables(it.devices)

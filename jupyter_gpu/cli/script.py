@@ -25,6 +25,9 @@ MOST_SCRIPT_BYTES = 16 << 20
 _PYTHON = re.compile(r"(python|pypy)[\d.]*t?")
 _SHELLS = ("sh", "bash", "dash", "zsh", "ksh", "ash")
 _OTHERS = ("perl", "ruby", "Rscript", "julia", "node")
+# They find a file that is named without its ending.
+_RESOLVERS = ("node",)
+_OF_A_SHELL = ("|", "||", "|&", "&&", "&", ";", ">", ">>", "<", "<<", "2>", "&>", "2>&1")
 # They start Python on the first script among their words; which of their options take a value only they know.
 _LAUNCHERS = ("torchrun", "accelerate", "deepspeed", "uv", "ipython", "horovodrun", "colossalai", "composer", "fabric")
 # Options of Python and of shells that take the next word, and those after which no script comes.
@@ -63,7 +66,8 @@ def make_command(
     """Read a command line as the caller's shell would run it, here and now; refuse what could not run at all."""
     where = _folder(folder)
     program = _find(argv[0], where, environ.get("PATH"))
-    script, notes = None, []
+    script, notes = None, _notes_of_a_shell(argv)
+    _refuse_a_missing_script(argv, where, environ.get("PATH"))
     index = script_index(argv, where)
     if index is not None:
         script, note = _read(argv[index], where)
@@ -146,20 +150,51 @@ def _hint_for(program: str, folder: str) -> str:
     return "Check the spelling, or activate the environment that has it."
 
 
+def _notes_of_a_shell(argv: Sequence[str]) -> list[str]:
+    """Warn of words that only a shell would act on, and that reach the command as they are."""
+    from .text import command_line
+
+    found = next((word for word in argv[1:] if word in _OF_A_SHELL), None)
+    if found is None:
+        return []
+    # As it would have to be quoted: the words of the shell bare, the others as they are.
+    line = " ".join(word if word in _OF_A_SHELL else command_line([word]) for word in argv)
+    return [f"there is no shell, so {found!r} goes to the command as a word. Did you mean --shell {line!r}?"]
+
+
+def _refuse_a_missing_script(argv: Sequence[str], folder: str, path: str | None) -> None:
+    """Refuse what an interpreter could not find, where it is certain which of the words that is."""
+    start = _after_wrappers(argv)
+    program = PurePath(argv[start]).name if start < len(argv) else ""
+    place = _script_place(argv, start, program)
+    if place is None or place >= len(argv) or program in _RESOLVERS:
+        return
+    word = argv[place]
+    # A shell looks along the PATH for what is not in the folder.
+    places = [folder, *((path or "").split(":") if program in _SHELLS and "/" not in word else ())]
+    if not any(os.path.exists(os.path.join(where, word)) for where in places):  # noqa: PTH110, PTH118
+        raise InvalidAsk(f"There is no file {word!r} in {folder!r}.", hint="Check the spelling, or name the --folder.")
+
+
+def _script_place(argv: Sequence[str], start: int, program: str) -> int | None:
+    """Find the word that an interpreter takes for its script; None where that is not certain, or there is none."""
+    if _PYTHON.fullmatch(program):
+        return _first_word(argv, start + 1, "python")
+    if program in _SHELLS:
+        return _first_word(argv, start + 1, "shell")
+    if program in _OTHERS and start + 1 < len(argv) and not argv[start + 1].startswith("-"):
+        return start + 1
+    return None
+
+
 def script_index(argv: Sequence[str], folder: str) -> int | None:
     """Find the place of the script among the arguments, where one is run: `python train.py`, `./train.sh`."""
     start = _after_wrappers(argv)
     if start >= len(argv):
         return None
     program = PurePath(argv[start]).name
-    if _PYTHON.fullmatch(program):
-        place = _first_word(argv, start + 1, "python")
-    elif program in _SHELLS:
-        place = _first_word(argv, start + 1, "shell")
-    elif program in _OTHERS:
-        place = start + 1
-        if place < len(argv) and argv[place].startswith("-"):
-            return None
+    if _PYTHON.fullmatch(program) or program in _SHELLS or program in _OTHERS:
+        place = _script_place(argv, start, program)
     elif program in _LAUNCHERS:
         place = _first_python_file(argv, start + 1, folder)
     else:

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from .base import Face, WorkloadId, json_option, pass_face
+from .base import Face, json_option, pass_face
+from .words import WorkloadId
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -21,40 +22,61 @@ if TYPE_CHECKING:
 @pass_face
 def show(face: Face, workload: int) -> None:
     """Show all that is known of a workload: how it stands and why, what it asked for, and how to go on."""
-    from .see import numbers_of
+    from .see import held_by
 
     it = face.client.workload(workload)
     if face.as_json:
         face.document(it)
         return
-    face.say(*_picture(it, numbers_of(face) if it.devices else {}, face.now()))
+    _show(face, it, held_by(face, it))
 
 
-def _picture(it: WorkloadView, numbers: dict[str, str], now: float) -> Iterator[RenderableType]:
+def _show(face: Face, it: WorkloadView, held: str) -> None:
     from rich.padding import Padding
-    from rich.table import Table
     from rich.text import Text
 
     from .text import safe, sentence
 
-    title = f"{str(it.kind).capitalize()} {it.id}" + (f": {safe(it.name)}" if it.name else "")
-    yield Text(title, style="bold")
+    now = face.now()
+    face.say(Text(f"{str(it.kind).capitalize()} {it.id}" + (f": {safe(it.name)}" if it.name else ""), style="bold"))
     if it.reason:
-        yield Padding(Text(sentence(it.reason)), (0, 0, 0, 2))
+        face.say(Padding(Text(sentence(it.reason)), (0, 0, 0, 2)))
+    face.say("")
+    rows = [*_standing(it, held, now), *_asked(it, now), *_spec(it.spec)]
+    width = max(len(name) for name, _ in rows)
+    for name, value in rows:
+        if name == _PASTED:
+            face.line(f"  {name:<{width}}  {value}")
+        else:
+            face.say(_row(name, value, width))
+    face.say("", Text("What you can do", style="bold"))
+    for line, meant in _how_to_go_on(it):
+        # A line that is meant to be copied is never broken; what it means stands behind it where there is room.
+        has_room = meant and face.out.width >= _MEANT_CELLS
+        face.line(f"  {line:<{_LINE_CELLS}}  {meant}" if has_room else f"  {line}", style="dim")
+
+
+_PASTED = "command"
+_LINE_CELLS = 30
+_MEANT_CELLS = 60
+
+
+def _row(name: str, value: str, width: int) -> RenderableType:
+    from rich.padding import Padding
+    from rich.table import Table
+    from rich.text import Text
+
     table = Table.grid(padding=(0, 2))
-    table.add_column(style="dim", no_wrap=True)
+    table.add_column(style="dim", no_wrap=True, min_width=width)
     table.add_column(overflow="fold")
-    for name, value in (*_standing(it, numbers, now), *_asked(it, now), *_spec(it.spec)):
-        table.add_row(Text(name), Text(value))
-    yield Padding(table, (1, 0, 1, 2))
-    for line in _how_to_go_on(it):
-        yield Text(line, style="dim")
+    table.add_row(Text(name), Text(value))
+    return Padding(table, (0, 0, 0, 2))
 
 
-def _standing(it: WorkloadView, numbers: dict[str, str], now: float) -> Iterator[tuple[str, str]]:
+def _standing(it: WorkloadView, held: str, now: float) -> Iterator[tuple[str, str]]:
     from ..model import State
     from ..units import format_when
-    from .text import WAITS, gpus_text, safe, state_word
+    from .text import WAITS, plural, safe, state_word
 
     attempt = f", attempt {it.attempt}" if it.attempt else ""
     yield "state", f"{state_word(it)}{attempt}"
@@ -62,28 +84,41 @@ def _standing(it: WorkloadView, numbers: dict[str, str], now: float) -> Iterator
         ahead = "" if it.ahead is None else ", first in line" if it.ahead == 0 else f", {it.ahead} ahead"
         yield "waits for", f"{WAITS[it.waiting]}{ahead}"
     if it.devices:
-        yield "holds", gpus_text(it.devices, numbers)
+        yield "holds", held
         yield "UUIDs", "\n".join(map(safe, it.devices))
     if it.notice is not None:
         yield "must yield", f"by {format_when(it.notice.yield_by, now)} ({it.notice.reason})"
-    for name, when in (
-        ("expected", it.expected_start_at),
-        ("not before", it.not_before),
-        ("granted", it.granted_at),
-        ("started", it.started_at),
-        ("ends", it.ends_at if it.ended_at is None else None),
-        ("attach by", it.attach_by if it.ended_at is None else None),
-        ("ended", it.ended_at),
-    ):
-        if when is not None:
-            yield name, format_when(when, now)
+    yield from _instants(it, now)
     if it.outcome is not None:
-        yield "outcome", _outcome(it)
+        yield "outcome" if it.end is not None else "last attempt", _outcome(it)
     if it.holder is not None:
         pid = f", pid {it.holder.pid}" if it.holder.pid is not None else ""
         yield "holder", f"{safe(it.holder.kind)} {safe(it.holder.name)}{pid}"
     if it.preemptions or it.failures:
-        yield "so far", f"{it.preemptions} times preempted, {it.failures} times failed"
+        yield "so far", f"{plural(it.preemptions, 'preemption')}, {plural(it.failures, 'failure')}"
+
+
+def _instants(it: WorkloadView, now: float) -> Iterator[tuple[str, str]]:
+    """When what happened and is to happen; of work that is over within a minute the seconds are what one looks for."""
+    from ..units import format_when
+    from .text import moment, took
+
+    ended = it.ended_at is not None
+    for name, when in (("expected", it.expected_start_at), ("not before", it.not_before)):
+        if when is not None and not ended:
+            yield name, format_when(when, now)
+    for name, when in (("granted", it.granted_at), ("started", it.started_at)):
+        if when is not None:
+            yield name, moment(when, now)
+    for name, when in (("ends", it.ends_at), ("attach by", it.attach_by)):
+        if when is not None and not ended:
+            yield name, format_when(when, now) if name == "ends" else moment(when, now)
+    if it.ended_at is not None:
+        yield "ended", moment(it.ended_at, now)
+    if it.started_at is not None and it.state != "queued":
+        of_attempt = f" (attempt {it.attempt})" if it.attempt > 1 else ""
+        until = now if it.ended_at is None else it.ended_at
+        yield "took" if ended else "runs for", f"{took(max(0.0, until - it.started_at))}{of_attempt}"
 
 
 def _outcome(it: WorkloadView) -> str:
@@ -103,8 +138,7 @@ def _outcome(it: WorkloadView) -> str:
 
 
 def _asked(it: WorkloadView, now: float) -> Iterator[tuple[str, str]]:
-    from ..units import format_when
-    from .text import ask_text, safe
+    from .text import ask_text, moment, safe
 
     if it.owner is not None:
         yield "owner", "you" if it.is_mine else safe(it.owner)
@@ -112,7 +146,7 @@ def _asked(it: WorkloadView, now: float) -> Iterator[tuple[str, str]]:
         yield "team", safe(it.team)
     yield "queue", f"{safe(it.queue)}, priority {it.priority}" + (", waited past its limit" if it.lifted else "")
     yield "asked for", ask_text(it)
-    yield "submitted", format_when(it.submitted_at, now)
+    yield "submitted", moment(it.submitted_at, now)
 
 
 def _spec(spec: JobSpec | None) -> Iterator[tuple[str, str]]:
@@ -134,22 +168,29 @@ def _spec(spec: JobSpec | None) -> Iterator[tuple[str, str]]:
         yield "grace", format_seconds(spec.grace_seconds)
 
 
-def _how_to_go_on(it: WorkloadView) -> Iterator[str]:
-    """The commands that make sense now."""
+def _how_to_go_on(it: WorkloadView) -> Iterator[tuple[str, str]]:
+    """The commands that make sense now, and what each is for."""
     from ..model import Kind, State
     from .reserve import export_line
 
     if it.kind is Kind.JOB and it.attempt:
-        yield f"jupyter gpu log {it.id}" + (" --follow" if it.state is not State.ENDED else "")
+        follows = it.state is not State.ENDED
+        yield f"jupyter gpu log {it.id}" + (" --follow" if follows else ""), "what it prints" if follows else "its log"
     if it.is_mine and it.kind is Kind.RESERVATION and it.state is State.ACTIVE:
-        yield export_line(it.devices)
-        yield f"jupyter gpu extend {it.id} 1h"
-        yield f"jupyter gpu release {it.id}"
+        if it.holder is None:
+            yield f"jupyter gpu wait {it.id}", "take it for this shell"
+        else:
+            yield export_line(it.devices), ""
+        yield f"jupyter gpu extend {it.id} 1h", "more time"
+        yield f"jupyter gpu release {it.id}", "give it back"
     elif it.is_mine and it.state is not State.ENDED:
         if it.kind is Kind.JOB and it.state is State.QUEUED:
-            yield f"jupyter gpu {'let-go' if it.paused else 'pause'} {it.id}"
-        yield f"jupyter gpu cancel {it.id}"
-    yield f"jupyter gpu events {it.id}"
+            verb, meant = ("let-go", "let it start") if it.paused else ("pause", "keep it from starting")
+            yield f"jupyter gpu {verb} {it.id}", meant
+        if it.kind is Kind.RESERVATION and it.state is State.QUEUED:
+            yield f"jupyter gpu wait {it.id}", "wait for it here"
+        yield f"jupyter gpu cancel {it.id}", "leave the line" if it.state is State.QUEUED else "end it"
+    yield f"jupyter gpu events {it.id}", "its story"
 
 
 @click.command(short_help="Tell the story of one workload.")
@@ -167,7 +208,7 @@ def events(face: Face, workload: int) -> None:
     said = ""
     for event in found:
         # An end mostly repeats in its words what the release before it has said.
-        face.say(event_line(event, face.now(), with_detail=event.detail != said))
+        face.say(event_line(event, face.now(), with_detail=event.detail not in (said, event.note)))
         said = event.detail
 
 

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..errors import InvalidAsk
-from .base import Face, QueueName, Seconds, Size, json_option, pass_face
+from .base import Face, json_option, pass_face
+from .words import Count, QueueName, Seconds, Size
 
 if TYPE_CHECKING:
     from ..model import Ask, SubmitBody, WorkloadView
@@ -68,7 +69,7 @@ def make_ask(devices: int, seconds: int | None, words: dict[str, Any]) -> Ask:
     # What follows the first word that is no option belongs to the command, whatever it looks like.
     context_settings={"allow_interspersed_args": False},
 )
-@click.option("--gpus", type=click.IntRange(min=0), default=1, show_default=True, help="How many; 0 sees none.")
+@click.option("--gpus", type=Count(0), default=1, show_default=True, help="How many; 0 sees none.")
 @click.option("--time", "seconds", type=Seconds("time limit"), help="The time limit, such as 8h.")
 @ask_options
 @click.option("--env", multiple=True, metavar="NAME[=VALUE]", help="Pass a variable on, or set it; may be repeated.")
@@ -81,7 +82,7 @@ def make_ask(devices: int, seconds: int | None, words: dict[str, Any]) -> Ask:
 @click.option("--wait", is_flag=True, help="Wait until it has ended; exit 0 only if it succeeded.")
 @click.option("--follow", is_flag=True, help="Show what it prints until it has ended, then as --wait.")
 @click.option("--shell", "shell_line", metavar="LINE", help="Run a line with a shell, instead of a command without.")
-@click.option("--key", metavar="KEY", help="The same key again is the same job, and queues nothing new.")
+@click.option("--key", metavar="KEY", help="The same key with the same command is the same job: nothing new is queued.")
 @json_option
 @click.argument("argv", nargs=-1, type=click.UNPROCESSED, metavar="[--] COMMAND...")
 @pass_face
@@ -94,9 +95,10 @@ def submit(face: Face, /, gpus: int, seconds: int | None, **words: Any) -> int:
     if words["follow"] and face.as_json:
         raise click.UsageError("--follow shows a log and --json one document: choose one.")
     body, command = _body(face, gpus, seconds, words)
+    newest = _newest(face) if words["key"] else 0
     it = send(face, body, key=words["key"], keep=command.given)
     if not (face.as_json and words["wait"]):
-        _tell(face, it, command)
+        _tell(face, it, command, is_known=it.id <= newest)
     if words["follow"]:
         from .log import follow
 
@@ -143,15 +145,23 @@ def _body(face: Face, gpus: int, seconds: int | None, words: dict[str, Any]) -> 
     return body, command
 
 
-def _tell(face: Face, it: WorkloadView, command: Command) -> None:
-    from .text import command_line, safe, sentence, unpacked
+def _newest(face: Face) -> int:
+    """Give the caller's newest workload: what a key is answered with is new only if its number is higher."""
+    return next((it.id for it in face.client.workloads(mine=True, ended=True)), 0)
+
+
+def _tell(face: Face, it: WorkloadView, command: Command, *, is_known: bool) -> None:
+    from .text import command_line, safe, sentence, title, unpacked
 
     if face.as_json:
         face.document(it)
         return
-    name = f" ({safe(it.name)})" if it.name else ""
-    face.say(f"Submitted job {it.id}{name} to queue {safe(it.queue)}.")
-    face.say(f"It runs: {command_line(map(unpacked, command.spec.argv))}")
+    if is_known:
+        face.say(f"{title(it)} is there already (same key).")
+    else:
+        name = f" ({safe(it.name)})" if it.name else ""
+        face.say(f"Submitted job {it.id}{name} to queue {safe(it.queue)}.")
+        face.line(f"It runs: {command_line(map(unpacked, command.spec.argv))}")
     if it.reason:
         face.say(sentence(it.reason))
     for note in command.notes:

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterable, Mapping
+from datetime import datetime
 
-from ..model import DeviceView, State, WaitingReason, WorkloadView, unpack_bytes
+from ..model import DeviceView, JobSpec, State, WaitingReason, WorkloadView, unpack_bytes
 from ..units import MISSING, format_bytes, format_seconds, format_when
 
 # Joiners of emoji and of scripts such as Persian; all other invisible characters are shown as what they are.
@@ -44,12 +45,34 @@ def _visible(char: str) -> str:
     return char.encode("unicode_escape", "surrogatepass").decode("ascii")
 
 
-def sentence(text: str) -> str:
-    """Begin with a capital and end with a full stop, since some texts of the broker are parts of sentences."""
+def sentence(text: str, *, name: str = "") -> str:
+    """Begin with a capital and end with a full stop, since some texts of the broker are parts of sentences.
+
+    `name` is somebody's: where the text begins with it, it stays as it is spelt.
+    """
     text = safe(" ".join(text.split())) if "\n" in text else safe(text)
     if not text:
         return text
-    return text[0].upper() + text[1:] + ("" if text[-1] in ".!?:`" else ".")
+    begins = text[0] if name and text.startswith(f"{name} ") else text[0].upper()
+    return begins + text[1:] + ("" if text[-1] in ".!?:`" else ".")
+
+
+def why(it: WorkloadView) -> str:
+    """Say why it waits or how it stands, without the way out: for those who say a better one."""
+    return sentence(it.reason.replace(f" Leave the line with `jupyter gpu cancel {it.id}`.", ""))
+
+
+def title(it: WorkloadView) -> str:
+    """Name a workload at the start of a sentence: "Job 12 (digits)"."""
+    return f"{str(it.kind).capitalize()} {it.id}" + (f" ({safe(it.name)})" if it.name else "")
+
+
+def end_text(it: WorkloadView) -> str:
+    """Say how it ended and why, once: "cancelled by ada", "failed (exit code 3)"."""
+    end, detail = str(it.end), safe(it.detail).rstrip(".")
+    if not detail or detail == end:
+        return end
+    return detail if detail.startswith(f"{end} ") else f"{end} ({detail})"
 
 
 def shell_word(word: str) -> str:
@@ -80,6 +103,18 @@ def unpacked(text: str) -> str:
     return unpack_bytes(text).decode("utf-8", "surrogateescape")
 
 
+def short_command(spec: JobSpec) -> str:
+    """Write what tells a job from its neighbours: the script without its folder, and the arguments."""
+    argv = [unpacked(word) for word in spec.argv]
+    if len(argv) == _SHELL_WORDS and argv[1] == "-c":
+        return safe(argv[-1])
+    first = spec.script_index or 0
+    return command_line([argv[first].rpartition("/")[2] or argv[first], *argv[first + 1 :]])
+
+
+_SHELL_WORDS = 3
+
+
 def state_word(it: WorkloadView) -> str:
     """Say where a workload stands, in one word."""
     if it.state is State.QUEUED and it.paused:
@@ -87,12 +122,15 @@ def state_word(it: WorkloadView) -> str:
     return str(it.end or it.state)
 
 
-def gpus_text(uuids: Iterable[str], numbers: Mapping[str, str]) -> str:
-    """Name devices as people do, like "GPU 0, 2"; one without a number here is named by its UUID."""
+def gpus_text(uuids: Iterable[str], numbers: Mapping[str, str], *, simulated: bool = False) -> str:
+    """Name devices as people do, like "GPU 0, 2"; one without a number here is named by its UUID.
+
+    `simulated` where nothing else around says so.
+    """
     known = [numbers[uuid] for uuid in uuids if uuid in numbers]
     strange = [safe(uuid) for uuid in uuids if uuid not in numbers]
     parts = ([f"GPU {', '.join(known)}"] if known else []) + strange
-    return ", ".join(parts) or "no GPU"
+    return (", ".join(parts) or "no GPU") + (" (simulated)" if simulated else "")
 
 
 def how_it_goes(it: WorkloadView, numbers: Mapping[str, str], now: float) -> str:
@@ -110,6 +148,8 @@ def how_it_goes(it: WorkloadView, numbers: Mapping[str, str], now: float) -> str
         parts.append(f"attempt {it.attempt}")
     if it.overtime:
         parts.append("in overtime")
+    elif it.attach_by is not None and it.holder is None and it.is_mine:
+        parts.append(f"take it by {format_when(it.attach_by, now)}")
     elif it.ends_at is not None:
         parts.append(f"until {format_when(it.ends_at, now)}")
     return ", ".join(parts)
@@ -129,6 +169,17 @@ def _waits(it: WorkloadView, now: float) -> str:
     if it.expected_start_at is not None:
         why += f", about {format_when(it.expected_start_at, now)}"
     return why
+
+
+def moment(when: float, now: float) -> str:
+    """Write an instant that has been: to the second while it is of today, since short work is over within a minute."""
+    then, today = datetime.fromtimestamp(when), datetime.fromtimestamp(now)  # noqa: DTZ006 - the reader's own clock
+    return f"{then:%H:%M:%S}" if then.date() == today.date() else format_when(when, now)
+
+
+def took(seconds: float) -> str:
+    """Write how long something took."""
+    return "less than a second" if seconds < 1 else format_seconds(seconds)
 
 
 def ask_text(it: WorkloadView) -> str:

@@ -6,12 +6,13 @@ import time
 from collections.abc import Callable, Iterable
 
 import msgspec
+from rich.console import RenderableType
 
 from ..errors import BrokerUnavailable
 from ..model import Change, DeviceView, Status
 from .base import Face
 from .picture import status_picture
-from .see import is_fancy
+from .see import Commands, is_fancy
 
 LONGEST_PAUSE_SECONDS = 10.0
 
@@ -20,24 +21,30 @@ def watch_status(face: Face) -> None:
     """Draw until Ctrl-C. When the broker goes away the last picture stays, marked, until it is back."""
     from rich.live import Live
 
-    fancy = is_fancy(face)
     picture = face.client.status()
     # Whoever stops the broker does not want it started again by those who look on.
     client = face.looking_on()
+    commands = Commands(client)
     pause = 0.5
+
+    def drawn(note: str = "") -> RenderableType:
+        width, height = face.out.size
+        known = commands.of(picture.workloads)
+        return status_picture(picture, note=note, fancy=is_fancy(face), width=width, height=height, commands=known)
+
     with (
         face.going_on("Only the watching has ended; the work goes on."),
-        Live(status_picture(picture, fancy=fancy), console=face.out, auto_refresh=False) as live,
+        Live(drawn(), console=face.out, auto_refresh=False) as live,
     ):
         while True:
             try:
                 for change in client.stream():
                     picture = apply(picture, change, client.status, face.now())
-                    live.update(status_picture(picture, fancy=fancy), refresh=True)
+                    live.update(drawn(), refresh=True)
                     pause = 0.5
             except BrokerUnavailable:
                 pass
-            live.update(status_picture(picture, note="no answer, trying again", fancy=fancy), refresh=True)
+            live.update(drawn("no answer, trying again"), refresh=True)
             time.sleep(pause)
             pause = min(pause * 2, LONGEST_PAUSE_SECONDS)
 

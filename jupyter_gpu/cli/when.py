@@ -6,7 +6,8 @@ import re
 from datetime import datetime, timedelta
 
 from ..errors import InvalidAsk
-from ..units import MAX_SECONDS, format_when, parse_seconds
+from ..units import MAX_SECONDS, format_when
+from .words import read_length
 
 _CLOCK = re.compile(r"([01]?\d|2[0-3]):([0-5]\d)")
 _HINT = "Write 22:00 (the next one), +2h, or a date and time such as 2026-12-24T18:00."
@@ -16,7 +17,7 @@ def parse_instant(text: str, now: float) -> float:
     """Read an instant as Unix seconds. A time without a zone is of the clock on the caller's wall."""
     text = text.strip()
     if text.startswith("+"):
-        return now + parse_seconds(text[1:], what="wait")
+        return now + read_length(text[1:], what="wait")
     if found := _CLOCK.fullmatch(text):
         return _next(int(found[1]), int(found[2]), now)
     try:

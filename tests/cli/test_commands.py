@@ -5,24 +5,27 @@ import inspect
 import msgspec
 import pytest
 
-from jupyter_gpu import errors
-from jupyter_gpu.cli import VERBS
+from jupyter_gpu import errors, spawn
+from jupyter_gpu.cli import VERBS, base
 from jupyter_gpu.cli import gpu as group
 from jupyter_gpu.cli.doctor import Checkup
+from jupyter_gpu.cli.holder import shell_holder
 from jupyter_gpu.cli.log import LogDocument
-from jupyter_gpu.client import Client
+from jupyter_gpu.client import Client, find
 from jupyter_gpu.model import (
     BrokerView,
     DevicePage,
     EndReason,
     EventPage,
+    Kind,
     QuotaPage,
     State,
     Status,
     WorkloadPage,
     WorkloadView,
 )
-from tests.cli.fake import HOUR, NOW, STORY, FakeClient, ended, workload
+from tests.cli.conftest import Terminal
+from tests.cli.fake import HOUR, NOW, STORY, FakeClient, ended, holder, workload
 
 JSON = [
     ("status", Status),
@@ -153,7 +156,16 @@ def test_an_error_is_json_where_json_was_asked_for(gpu, kind):
         ("submit --grace 1:30 -- true", "cannot be read"),
         ("submit --not-before yesterday -- true", "cannot be read as a time"),
         ("submit --not-before 2020-01-01 -- true", "is past"),
-        ("reserve 0", "0"),
+        ("reserve 0", "'0' is too few"),
+        ("reserve -1", "'-1' is no number of GPUs"),
+        ("reserve two", "'two' is no number of GPUs"),
+        ("reserve python train.py", "`jupyter gpu reserve -- python train.py`"),
+        ("reserve 2 python train.py", "`jupyter gpu reserve -- python train.py`"),
+        ("reserve python train.py --lr 0.1", "`jupyter gpu reserve -- python train.py --lr 0.1`"),
+        ("reserve --foo", "No such option"),
+        ("submit --gpus two -- true", "'two' is no number of GPUs"),
+        ("wait 1 2 --export", "one reservation"),
+        ("broker status --simulated 4", "broker start"),
         ("reserve --for 0s", "is zero"),
         ("reserve --json -- true", "do not fit"),
         ("reserve --", "no command after --"),
@@ -201,7 +213,8 @@ def test_several_are_handled_each(gpu, verb):
     result = gpu(verb, "12", "9", "99", "14", "12")
 
     assert result.code == errors.NotAllowed.exit_code
-    assert [call[1] for call in gpu.client.calls if call[0] == method] == [12, 9, 99, 14]
+    asked = [call[1] for call in gpu.client.calls if call[0] == method]
+    assert asked == ([12, 9, 14] if verb == "release" else [12, 9, 99, 14])  # what is not there is not given back
     assert "Job 12 (digits)" in result.out
     assert "Job 14 (sweep 3)" in result.out
     assert "Error: Reservation 9 is bob's." in result.err
@@ -221,7 +234,91 @@ def test_cancel_says_whether_it_is_over(gpu):
     """Who waits is out at once; who runs has its grace."""
     result = gpu("cancel", "14", "12")
 
-    assert result.out == "Job 14 (sweep 3) is cancelled.\nJob 12 (digits) is cancelled; it has its grace to save.\n"
+    assert result.out == (
+        "Job 14 (sweep 3) is cancelled.\n"
+        "Job 12 (digits) is being cancelled: it may save until 14:07:00, then it is ended by force.\n"
+    )
+
+
+def test_nothing_on_stdout_where_nothing_went_well(gpu):
+    """With --json no document is written where all failed, however many there were."""
+    for command in ("cancel 98 99", "release 99", "wait 98 99", "pause 99", "drain 8 9"):
+        result = gpu(*with_json(command))
+
+        assert (result.code, result.out) == (errors.NotFound.exit_code, "")
+        assert len(result.err.splitlines()) == len(command.split()) - 1
+
+
+def test_json_has_no_words_beside_it():
+    """Progress is for people: with --json nothing is said on stderr, at a terminal neither."""
+    terminal = Terminal(tty=True)
+    terminal.client.answers["submit"] = lambda body: workload(15, kind=body.kind, name="")
+    terminal.client.answers["wait 15"] = workload(15, kind=Kind.RESERVATION, state=State.ACTIVE, devices=("GPU-1",))
+
+    assert terminal("reserve", "--json").err == ""
+    assert terminal("wait", "--json", "5").err == ""
+    terminal.client.errors["wait"] = KeyboardInterrupt()
+    assert terminal("wait", "--json", "5").err == ""
+
+
+def test_what_has_ended_cannot_be_given_back(gpu):
+    """As with cancel, a person is told that there was nothing left to do: 5."""
+    gpu.client.answers["workload 5"] = ended(5, EndReason.RELEASED)
+
+    result = gpu("release", "5")
+
+    assert (result.code, result.out) == (errors.Conflict.exit_code, "")
+    assert result.err.startswith("Error: Job 5 (digits) has ended already (released).")
+    assert not [call for call in gpu.client.calls if call[0] == "release"]
+
+
+def test_what_has_no_limit_cannot_be_extended(gpu):
+    """The sentence says why there is nothing to extend."""
+    gpu.client.answers["workload 5"] = workload(5, state=State.ACTIVE)
+    gpu.client.errors["extend"] = errors.Conflict("job 5 (digits) has no end to extend")
+
+    result = gpu("extend", "5", "1h")
+
+    assert (result.code, result.err) == (
+        errors.Conflict.exit_code,
+        "Error: Job 5 (digits) has no time limit, so there is nothing to extend.\n",
+    )
+
+
+@pytest.mark.parametrize(
+    ("command", "said"),
+    [
+        ("submit --time 5 -- true", "The time limit '5' has no unit.\nSay 5s, 5m or 5h."),
+        ("reserve --for 2", "The duration '2' has no unit.\nSay 2s, 2m or 2h."),
+        ("reserve --timeout 3.5", "Say 3.5s, 3.5m or 3.5h."),
+        ("wait 5 --timeout 3", "Say 3s, 3m or 3h."),
+        ("extend 9 30", "Say 30s, 30m or 30h."),
+        ("submit --not-before +2 -- true", "Say 2s, 2m or 2h."),
+    ],
+)
+def test_a_bare_number_is_no_length(gpu, command, said):
+    """Some mean seconds and some mean minutes, so neither is guessed."""
+    result = gpu(*command.split())
+
+    assert result.code == 2
+    assert said in result.err
+
+
+def test_help_may_be_asked_for_in_words(gpu, capsys):
+    """`help` and `help VERB` are what --help is."""
+    assert gpu("help").code == gpu("help", "submit").code == 0
+    told = capsys.readouterr().out
+    assert "Share the GPUs of a lab" in told
+    assert "Queue COMMAND as a job." in told
+    assert "Did you mean submit?" in gpu("help", "submti").err
+
+
+def test_a_name_begins_a_sentence_as_it_is_spelt(gpu, monkeypatch):
+    """The broker's sentences about the caller begin with their name, and `ada` is not `Ada`."""
+    monkeypatch.setattr(base, "login", lambda: "ada")
+    gpu.client.errors["status"] = errors.NotAllowed("ada may not enter the queue deferred")
+
+    assert gpu("status").err == "Error: ada may not enter the queue deferred.\n"
 
 
 def test_extend_states_the_new_end(gpu):
@@ -263,6 +360,63 @@ def test_wait_until_active(gpu):
     assert ("wait", 5, "active", None, True) in gpu.client.calls
 
 
+def test_wait_says_at_a_terminal_what_it_waits_for(gpu):
+    """Who sits there sees why nothing happens; a script does not."""
+    terminal = Terminal(tty=True)
+    terminal.client.answers["workload 5"] = workload(5, reason="No GPU is free. 2 ahead in queue training.")
+
+    assert "Waiting for job 5 (digits) to end. No GPU is free. 2 ahead" in " ".join(terminal("wait", "5").err.split())
+    assert gpu("wait", "5").err == ""
+
+
+def waiting_alone(number, **more):
+    """Make a reservation as `reserve --no-wait` leaves it: in line, and nobody holds it."""
+    return workload(number, kind=Kind.RESERVATION, queue="interactive", name="", **more)
+
+
+def test_wait_takes_what_nobody_holds(gpu):
+    """A reservation of one's own without a holder is held by this shell once it is granted, and it says how."""
+    uuid = gpu.client.lab.devices[2].uuid
+    granted = waiting_alone(5, state=State.ACTIVE, devices=(uuid,), ends_at=NOW + HOUR, attach_by=NOW + 300)
+    gpu.client.answers |= {"workload 5": waiting_alone(5), "wait 5": granted}
+
+    result, export, as_json = gpu("wait", "5"), gpu("wait", "5", "--export"), gpu("wait", "--json", "5")
+
+    assert (result.code, export.code, as_json.code) == (0, 0, 0)
+    assert ("wait", 5, "active", None, True) in gpu.client.calls
+    assert ("move", 5, shell_holder()) in gpu.client.calls
+    assert (
+        f"Reservation 5 holds GPU 2 until 15:05. Pin this shell with:\n\nexport CUDA_VISIBLE_DEVICES={uuid}"
+        in result.out
+    )
+    assert export.out.startswith(f"export CUDA_VISIBLE_DEVICES={uuid} ")
+    assert msgspec.json.decode(as_json.out, type=WorkloadPage).items[0].holder == shell_holder()
+
+
+def test_wait_takes_nothing_that_is_another_s(gpu):
+    """What somebody holds, or is not the caller's, is only waited for; and so is everything with --until ended."""
+    held = waiting_alone(5, holder=holder())
+    for it, words in (
+        (held, ()),
+        (msgspec.structs.replace(held, holder=None, is_mine=False), ()),
+        (waiting_alone(5), ("--until", "ended")),
+    ):
+        gpu.client.answers |= {"workload 5": it, "wait 5": ended(5)}
+
+        assert gpu("wait", "5", *words).code == 0
+        assert gpu.client.calls[-1] == ("wait", 5, "ended", None, True)
+
+
+def test_wait_shows_what_this_shell_holds_already(gpu):
+    """After `reserve --timeout` this shell is the holder: it is not passed on once more."""
+    uuid = gpu.client.lab.devices[2].uuid
+    granted = waiting_alone(5, state=State.ACTIVE, devices=(uuid,), holder=shell_holder())
+    gpu.client.answers |= {"workload 5": granted, "wait 5": granted}
+
+    assert f"export CUDA_VISIBLE_DEVICES={uuid}" in gpu("wait", "5").out
+    assert not [call for call in gpu.client.calls if call[0] == "move"]
+
+
 def test_wait_times_out_with_7(gpu):
     """After --timeout it says where the work stands, and ends with 7."""
     gpu.client.errors["wait"] = errors.WaitTimeout("Job 5 is still queued: no GPU is free.")
@@ -297,6 +451,34 @@ def test_devices_are_named_by_number_or_uuid(gpu):
     assert "GPU 0 (" in result.out
     assert "GPU 1 (" in result.out
     assert "no GPU '7'" in result.err
+
+
+def test_operating_says_what_there_was_to_do(gpu):
+    """An empty GPU has nothing to yield, and what was not cordoned does not come back."""
+    free, held, lost = (gpu.client.lab.devices[at].uuid for at in (2, 0, 3))
+
+    assert gpu("drain", "2").out == f"GPU 2 ({free}) is cordoned; nothing runs on it.\n"
+    assert gpu("drain", "0").out.endswith("the work on it has been asked to yield (workload 12).\n")
+    assert gpu("cordon", "0").out == f"GPU 0 ({held}) is cordoned; what runs on it goes on (workload 12).\n"
+    assert gpu("uncordon", "2").out == f"GPU 2 ({free}) was not cordoned; it gets leases as before.\n"
+    assert gpu("uncordon", "3").out == f"GPU 3 ({lost}) gets leases again.\n"
+    marked = tuple(msgspec.structs.replace(it, cordoned=True) for it in gpu.client.lab.devices)
+    gpu.client.lab = msgspec.structs.replace(gpu.client.lab, devices=marked)
+    assert gpu("cordon", "2").out == f"GPU 2 ({free}) is cordoned already; nothing runs on it.\n"
+
+
+def test_simulated_gpus_can_be_asked_for(gpu, monkeypatch):
+    """`broker start --simulated 4` starts such a broker, and none beside one that runs."""
+    started = []
+    monkeypatch.setattr(spawn, "start_broker", started.append)
+    monkeypatch.setattr(find, "running_broker", lambda: None)
+
+    assert gpu("broker", "start", "--simulated", "4").code == 0
+    assert started == [["--simulated=4"]]
+
+    monkeypatch.setattr(find, "running_broker", lambda: "/run/broker.sock")
+    assert gpu("broker", "start", "--simulated", "4").code == errors.Conflict.exit_code
+    assert len(started) == 1
 
 
 def test_the_broker_is_shown_and_stopped(gpu):

@@ -5,7 +5,9 @@ import pytest
 
 from jupyter_gpu import errors
 from jupyter_gpu.cli.log import LogDocument
+from jupyter_gpu.model import EndReason, State
 from tests.cli.conftest import Terminal
+from tests.cli.fake import ended, workload
 
 BAD = b"hi\n\x80end\n\x00 \xe2\x96"
 
@@ -54,10 +56,78 @@ def test_an_attempt_can_be_named(gpu):
 
 def test_nothing_yet_is_said_aside(gpu):
     """An empty log is empty on stdout, and a word about it on stderr."""
+    gpu.client.answers["workload 12"] = workload(12, state=State.ACTIVE, attempt=2)
+
     result = gpu("log", "12")
 
     assert (result.code, result.out) == (0, "")
-    assert "has printed nothing yet" in result.err
+    assert result.err == ("Job 12 has printed nothing yet. The one before: `jupyter gpu log 12 --attempt 1`.\n")
+
+
+@pytest.mark.parametrize(
+    ("it", "said"),
+    [
+        (ended(12), "Attempt 1 of job 12 printed nothing.\n"),
+        (workload(12, attempt=1), "Attempt 1 of job 12 printed nothing.\n"),
+        (workload(12), "Job 12 has not started.\n"),
+        (
+            workload(12, state=State.ENDED, end=EndReason.CANCELLED, detail="cancelled by ada"),
+            "Job 12 has not started; it ended: cancelled by ada.\n",
+        ),
+    ],
+)
+def test_nothing_is_not_nothing_yet(gpu, it, said):
+    """Where no more will come, nobody is told to wait for it."""
+    gpu.client.answers["workload 12"] = it
+
+    assert gpu("log", "12", "--attempt", "1").err == said
+
+
+def test_an_earlier_attempt_is_named_at_a_terminal():
+    """Who looks at a job that was resumed learns that there is more."""
+    terminal = Terminal(tty=True)
+    terminal.client.log_chunks = [b"resumed\n"]
+
+    assert "This is attempt 2. The one before: `jupyter gpu log 12 --attempt 1`." in terminal("log", "12").err
+
+
+@pytest.mark.parametrize(("count", "shown"), [(0, ""), (1, "49"), (3, "47\n48\n49"), (99, None)])
+def test_the_last_lines(gpu, count, shown):
+    """--tail gives the last lines, whether or not the last one is complete; --json and --raw as well."""
+    lines = "\n".join(map(str, range(50)))
+    for end in ("", "\n"):
+        gpu.client.log_chunks = [(lines + end).encode()]
+        wanted = lines if shown is None else shown
+
+        assert gpu("log", "12", "--tail", str(count)).out == (f"{wanted}\n" if wanted else "")
+        raw = gpu("log", "12", "--tail", str(count), "--raw").out
+        assert raw == (wanted + end if wanted else "")
+        document = msgspec.json.decode(gpu("log", "12", "--json", "--tail", str(count)).out, type=LogDocument)
+        assert document.text == raw
+
+
+def test_the_last_lines_of_a_large_log_are_found_from_its_end(gpu):
+    """A large log is not read whole."""
+    gpu.client.log_chunks = [b"x" * 100_000 + b"\n"] * 10
+
+    assert gpu("log", "12", "--tail", "2").out == ("x" * 100_000 + "\n") * 2
+    assert [call[3] for call in gpu.client.calls[:2]] == [-(1 << 16), -(1 << 18)]
+
+
+def test_following_goes_on_through_the_attempts(gpu):
+    """A job that yields goes on later, and so does who follows it; a named attempt ends the following."""
+    first, between = workload(12, state=State.ACTIVE, attempt=1), workload(12, attempt=1, reason="No GPU is free.")
+    gpu.client.answers["workload 12"] = [first, between, ended(12, EndReason.FAILED, detail="exit code 3")]
+    gpu.client.log_chunks = [b"step\n"]
+
+    result = gpu("log", "12", "--follow")
+
+    assert (result.code, result.out) == (0, "step\nstep\n")
+    assert [call[2] for call in gpu.client.calls if call[0] == "follow_log"] == [1, 2]
+    assert "Attempt 1 is over; the next one follows. No GPU is free." in result.err
+    assert "Job 12 (digits) ended 14:05: failed (exit code 3)." in result.err
+    gpu.client.answers["workload 12"] = between
+    assert gpu("log", "12", "--follow", "--attempt", "1").out == "step\n"
 
 
 def test_json_has_the_text(gpu):

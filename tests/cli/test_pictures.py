@@ -1,15 +1,19 @@
 """What people see: plain, in 80 columns, without colour, and harmless whatever the names are."""
 
+import io
 import re
+import shlex
+import subprocess
 
 import msgspec
 import pytest
 from rich.cells import cell_len
+from rich.console import Console
 
-from jupyter_gpu.cli.picture import bar
-from jupyter_gpu.model import Status
+from jupyter_gpu.cli.picture import bar, status_picture
+from jupyter_gpu.model import EventView, Kind, State, Status, WaitingReason
 from tests.cli.conftest import Terminal
-from tests.cli.fake import GIB, HOUR, NOW, FakeClient, device, lab, spec, workload
+from tests.cli.fake import GIB, HOUR, NOW, FakeClient, device, ended, holder, lab, spec, workload
 
 STATUS = """\
 4 GPUs, 1 free  ada, 14:05
@@ -37,11 +41,10 @@ Waiting  interactive 0, training 3, deferred 1
 """
 
 QUEUE = """\
-ID  queue        owner  GPUs  state   name     how it goes
- 9  interactive  bob       1  active           GPU 1, until 14:35
-12  training     you       1  active  digits   GPU 0, attempt 2, until 16:05
-14  training     you       2  queued  sweep 3  no GPU is free, first in line,
-                                               about 16:05
+ID  owner  GPUs  state   name     how it goes
+ 9  bob       1  active           GPU 1, until 14:35
+12  you       1  active  digits   GPU 0, attempt 2, until 16:05
+14  you       2  queued  sweep 3  no GPU is free, first in line, about 16:05
 """
 
 EVENTS = """\
@@ -69,14 +72,15 @@ Job 14: sweep 3
   team       vision
   queue      training, priority 50
   asked for  2 GPUs, 8h
-  submitted  13:05
+  submitted  13:05:00
   command    python 'my train.py' --name 'it'"'"'s'
   folder     '/home/ada/two words'
   script     'my train.py', as it was when it was submitted
 
-jupyter gpu pause 14
-jupyter gpu cancel 14
-jupyter gpu events 14
+What you can do
+  jupyter gpu pause 14            keep it from starting
+  jupyter gpu cancel 14           leave the line
+  jupyter gpu events 14           its story
 """
 
 DEVICES = """\
@@ -265,6 +269,143 @@ def test_without_colours_nothing_is_escaped(monkeypatch, capsys):
 
     assert code == 0
     assert "\x1b" not in capsys.readouterr().out
+
+
+WIDE_QUEUE = """\
+ID  queue        owner  GPUs  state   name     how it goes
+ 9  interactive  bob       1  active           GPU 1, until 14:35
+12  training     you       1  active  digits   GPU 0, attempt 2, until 16:05
+14  training     you       2  queued  sweep 3  no GPU is free, first in line, about 16:05
+"""
+
+
+def test_a_wide_terminal_gets_every_column():
+    """What is left out at 80 columns is there at 120; how it goes is there in both."""
+    assert Terminal(width=120)("queue").out == WIDE_QUEUE
+
+
+def test_a_job_without_a_name_is_called_by_its_command():
+    """The script and what differs are seen, at any width; each command is asked for once."""
+    jobs = tuple(
+        workload(number, name="", waiting=WaitingReason.DEVICES, ahead=number, is_mine=number != 6) for number in (5, 6)
+    )
+    line = ("/usr/bin/python", "src/train.py", "--data", "/data/imagenet/shards/1k", "--seed", "5")
+    answer = msgspec.structs.replace(jobs[0], spec=spec(*line, script_index=1))
+    for width, shown in (
+        (80, "5  queued  job   train.py …imagenet/shards/1k --seed 5  no GPU is free, 5 ahead"),
+        (120, "5  queued  job   train.py --data /data/imagenet/shards/1k --seed 5  no GPU is free, 5 ahead"),
+    ):
+        terminal = Terminal(client=FakeClient(msgspec.structs.replace(lab(), workloads=jobs)), width=width)
+        terminal.client.answers["workload 5"] = answer
+
+        assert shown in terminal("status").out
+        assert "train.py" in terminal("queue").out
+        assert [call for call in terminal.client.calls if call[0] == "workload"] == [("workload", 5)] * 2
+
+
+def test_a_paragraph_that_holds_for_many_is_said_once():
+    """Each row says where it stands; why nothing is free, the first one says."""
+    why = "No GPU is free: GPU 0 runs job 12 until 16:05."
+    jobs = tuple(workload(it, waiting=WaitingReason.DEVICES, ahead=it, reason=why) for it in range(20, 25))
+    paused = workload(30, waiting=WaitingReason.PAUSED, paused=True, reason="It is paused.")
+    found = msgspec.structs.replace(lab(), workloads=(*jobs, paused), more_of_mine=300)
+
+    shown = Terminal(client=FakeClient(found))("status").out
+
+    assert shown.count(why) == 1
+    assert "  20: No GPU" in shown
+    assert "  30: It is paused." in shown
+    assert "300 more wait: `jupyter gpu queue --mine` lists them." in shown
+
+
+def test_few_rows_show_the_work_first():
+    """Where not all fits, sentences go first; then the work stands above the GPUs, which are cut below."""
+    found = lab()
+
+    def lines(height):
+        console = Console(width=80, file=io.StringIO())
+        console.print(status_picture(found, height=height))
+        return console.file.getvalue().splitlines()
+
+    whole = len(lines(None))
+    assert len(lines(whole)) == whole
+    assert "sweep 3" in "\n".join(lines(whole - 1))
+    assert "Leave the line" not in "\n".join(lines(whole - 1))
+    few = lines(8)
+    assert few[2] == "Your work"
+    assert "1 more: `jupyter gpu queue --mine` lists them." in few[5]
+    assert few[7].startswith("GPU  class")
+
+
+GPUS = ("GPU-5111a341-c901-450a-8cda-000000000000", "MIG-9a1b/7/0")
+
+
+@pytest.mark.parametrize(("tty", "width"), [(True, 40), (False, 80)])
+def test_what_is_to_be_pasted_is_never_broken(tty, width):
+    """The line that pins a shell and the command of a job stand in one piece, at a terminal and in a pipe."""
+    terminal = Terminal(tty=tty, width=width)
+    held = workload(5, kind=Kind.RESERVATION, state=State.ACTIVE, devices=GPUS, holder=holder())
+    argv = ("python", "train.py", "--note", "it's " * 20)
+    terminal.client.answers |= {"workload 5": held, "workload 6": workload(6, spec=spec(*argv))}
+
+    export = next(line for line in terminal("show", "5").out.splitlines() if "CUDA_VISIBLE" in line)
+    command = next(line for line in terminal("show", "6").out.splitlines() if line.startswith("  command"))
+
+    pasted = subprocess.run(
+        ["bash", "-c", f"{export}; echo $CUDA_VISIBLE_DEVICES"], capture_output=True, text=True, check=True
+    ).stdout
+    assert pasted == f"{GPUS[0]},{GPUS[1]}\n"
+    assert shlex.split(command)[1:] == list(argv)
+
+
+def test_a_reservation_that_nobody_holds_can_be_taken(gpu):
+    """`show` says until when, and how."""
+    gpu.client.answers["workload 5"] = workload(
+        5, kind=Kind.RESERVATION, state=State.ACTIVE, devices=GPUS[:1], attach_by=NOW + 290
+    )
+
+    shown = gpu("show", "5").out
+
+    assert "attach by  14:09:50" in shown
+    assert "jupyter gpu wait 5 " in shown
+    assert "export" not in shown
+
+
+def test_short_work_is_told_to_the_second(gpu):
+    """When it started, when it ended and how long it took; what is not of today has its day."""
+    gpu.client.answers["workload 5"] = ended(5, started_at=NOW - 192, preemptions=1)
+
+    shown = gpu("show", "5").out
+
+    assert "started    14:01:48" in shown
+    assert "ended      14:05:00" in shown
+    assert "took       3m12s" in shown
+    assert "so far     1 preemption, 0 failures" in shown
+    gpu.client.answers["workload 5"] = ended(5, started_at=NOW - 30 * HOUR)
+    assert "started    yesterday 08:05" in gpu("show", "5").out
+
+
+def test_simulated_is_said_once(gpu):
+    """Four GPUs, one label."""
+    gpu.client.lab = relabelled()
+    uuids = tuple(it.uuid for it in gpu.client.lab.devices)
+    gpu.client.answers["workload 5"] = workload(5, state=State.ACTIVE, devices=uuids)
+
+    assert "holds      GPU 0, 1, 2, 3 (simulated)\n" in gpu("show", "5").out
+
+
+def test_an_event_says_nothing_twice():
+    """A detail that only repeats the note or the event before is left out."""
+    terminal = Terminal()
+    story = [("requeued", "", "preempted"), ("evicted", "drained", "drained"), ("ended", "failed", "exit code 3")]
+    terminal.client.events = lambda _: (
+        EventView(number=at, at=NOW, event=event, note=note, detail=detail)
+        for at, (event, note, detail) in enumerate(story)
+    )
+
+    assert terminal("events", "5").out == (
+        "14:05:00  requeued  preempted\n14:05:00  evicted (drained)\n14:05:00  ended (failed)  exit code 3\n"
+    )
 
 
 def test_an_expected_end_is_not_told_as_a_promise(gpu):

@@ -152,6 +152,10 @@ def test_a_folder_that_was_removed_is_a_sentence(tmp_path, monkeypatch):
         (["python a.py && python b.py"], "no command", "--shell"),
         (["./gone.sh"], "no file './gone.sh'", "as you would"),
         (["./noexec.sh"], "may not be executed", "chmod"),
+        (["python3", "gone.py"], "no file 'gone.py'", "spelling"),
+        (["env", "A=1", "python3", "-u", "-W", "ignore", "gone.py", "--lr", "1"], "no file 'gone.py'", "spelling"),
+        (["bash", "./gone.sh"], "no file './gone.sh'", "spelling"),
+        (["bash", "-e", "gone.sh"], "no file 'gone.sh'", "spelling"),
         ([""], "is empty", "what to run"),
     ],
 )
@@ -161,6 +165,23 @@ def test_a_slip_is_told_now(folder, argv, said, hint):
         make(*argv, folder=folder)
 
     assert hint in caught.value.hint
+
+
+@pytest.mark.parametrize(
+    "argv",
+    [
+        ["python3", "-m", "gone"],
+        ["python3", "-c", "print(1)"],
+        ["python3", "."],
+        ["python3", "--version"],
+        ["bash", "-c", "gone.sh"],
+        ["bash", "env"],
+        ["cat", "gone.py"],
+    ],
+)
+def test_what_may_be_found_is_not_refused(folder, argv):
+    """Only where it is certain that a word is a script, and that nobody will find it, is it refused."""
+    assert make(*argv, folder=folder).spec.argv == tuple(argv)
 
 
 def test_the_path_goes_along_and_secrets_do_not(folder):

@@ -59,7 +59,7 @@ def test_a_job_with_everything(gpu, tmp_path):
     assert (body.spec.folder, body.spec.retries, body.spec.grace_seconds) == (str(tmp_path), 0, 60)
     assert body.spec.checkpoint_dir == "ckpt"
     assert body.spec.environment["A"] == "1"
-    assert gpu.client.calls[0][2] == "k1"
+    assert gpu.client.calls[1][2] == "k1"
 
 
 def test_what_is_told_of_a_job(gpu):
@@ -105,18 +105,47 @@ def test_follow_shows_the_log_and_ends_as_the_job(gpu):
     result = gpu("submit", "--follow", "--", "true")
 
     assert result.code == 1
-    assert "step 1\nstep 2\nJob 15 (digits) ended 14:05: failed. Exit code 3.\n" in result.out
+    assert "step 1\nstep 2\nJob 15 (digits) ended 14:05: failed (exit code 3).\n" in result.out
 
 
 def test_ctrl_c_while_following_says_that_the_job_goes_on(gpu):
     """Ctrl-C ends the looking: 130, and how to look again."""
     gpu.client.log_chunks = [b"step 1\n", KeyboardInterrupt()]
+    gpu.client.answers["workload 15"] = workload(15, state=State.ACTIVE, attempt=1)
 
     result = gpu("submit", "--follow", "--", "true")
 
     assert result.code == 130
-    assert "Job 15 goes on" in result.err
+    assert "Job 15 goes on. `jupyter gpu log 15 --follow`" in result.err
     assert not [call for call in gpu.client.calls if call[0] == "cancel"]
+
+
+def test_ctrl_c_before_it_starts_says_that_it_stays_in_line(gpu):
+    """A job that still waits does not go on, it waits on."""
+    gpu.client.log_chunks = [KeyboardInterrupt()]
+
+    assert "Job 15 stays in line. " in gpu("submit", "--follow", "--", "true").err
+
+
+def test_a_known_key_is_told_as_such(gpu):
+    """Nobody takes the job of an earlier command for a new one."""
+    gpu.client.answers["submit"] = lambda _: workload(14, name="sweep 3", reason="No GPU is free.")
+
+    assert gpu("submit", "--key", "k", "--", "true").out == (
+        "Job 14 (sweep 3) is there already (same key).\nNo GPU is free.\n"
+    )
+    del gpu.client.answers["submit"]
+    assert gpu("submit", "--key", "k2", "--", "true").out.startswith("Submitted job 15")
+
+
+def test_a_word_of_a_shell_is_asked_about(gpu):
+    """Without a shell `|` is a word like any other; the line that was meant is named."""
+    result = gpu("submit", "--", "echo", "it's", "|", "tee", "out.txt")
+
+    assert result.code == 0
+    assert "'|' goes to the command as a word. Did you mean --shell" in result.err
+    assert "| tee out.txt" in result.err
+    assert gpu("submit", "--", "echo", "a|b").err == ""
 
 
 @pytest.mark.parametrize("command", ["submit -- true", "reserve"])
@@ -187,22 +216,58 @@ def test_a_shell_keeps_its_place_after_a_timeout(gpu):
     gpu.client.answers["submit"] = waits
     gpu.client.errors["wait"] = errors.WaitTimeout("Reservation 15 is still queued.")
 
+    gpu.client.answers["workload 15"] = workload(15, kind=Kind.RESERVATION, holder=shell_holder(), reason=IN_LINE)
+
     result = gpu("reserve", "--timeout", "5s")
 
     assert result.code == 7
-    assert ("wait", 15, "active", 5, True) in gpu.client.calls
+    assert ("wait", 15, "active", 5, False) in gpu.client.calls
     assert not [call for call in gpu.client.calls if call[0] == "cancel"]
+    assert result.out == (
+        "Reservation 15 stays in line for this shell. No GPU is free. 2 ahead in queue interactive.\n"
+        "This shell holds it when it is granted: `jupyter gpu wait 15` waits for that.\n"
+        "Leave the line: `jupyter gpu cancel 15`.\n"
+    )
 
 
-def test_no_wait_says_that_nothing_is_held(gpu):
-    """--no-wait answers at once; nothing held is 7, so that `&&` does not go on without a GPU."""
-    gpu.client.answers["submit"] = waits
+IN_LINE = "No GPU is free. 2 ahead in queue interactive. Leave the line with `jupyter gpu cancel 15`."
 
-    plain, export = gpu("reserve", "--no-wait"), gpu("reserve", "--no-wait", "--export")
 
-    assert plain.code == export.code == 7
-    assert "Reservation 15 waits. No GPU is free." in plain.out
-    assert export.out == ""
+def test_no_wait_leaves_it_in_line_for_nobody(gpu):
+    """--no-wait answers at once: 7, and a later grant has a no-show time, since nobody would know of it."""
+    gpu.client.answers["submit"] = lambda body: msgspec.structs.replace(waits(body), reason=IN_LINE)
+
+    plain, export, as_json = (gpu("reserve", "--no-wait", *words) for words in ((), ("--export",), ("--json",)))
+
+    assert plain.code == export.code == as_json.code == 7
+    assert asked(gpu).holder is None
+    assert plain.out == (
+        "Reservation 15 stays in line. No GPU is free. 2 ahead in queue interactive.\n"
+        "When it is granted you have 5m to take it: `jupyter gpu wait 15`.\n"
+        "Leave the line: `jupyter gpu cancel 15`.\n"
+    )
+    assert (export.out, export.err) == ("", plain.out)
+    assert (msgspec.json.decode(as_json.out, type=WorkloadView).id, as_json.err) == (15, "")
+
+
+def test_no_wait_takes_what_is_granted_at_once(gpu):
+    """Where a GPU is free --no-wait is no different: this shell holds it."""
+    result = gpu("reserve", "--no-wait")
+
+    assert result.code == 0
+    assert ("move", 15, shell_holder()) in gpu.client.calls
+    assert "Reservation 15 holds GPU 2" in result.out
+
+
+def test_a_given_holder_waits_for_its_own(gpu):
+    """A kernel that asks with --no-wait stays, and holds it when it is granted."""
+    gpu.holder = msgspec.structs.replace(holder(), kind="kernel")
+    gpu.client.answers["submit"] = lambda body: msgspec.structs.replace(waits(body), holder=body.holder)
+
+    result = gpu("reserve", "--no-wait")
+
+    assert asked(gpu).holder == gpu.holder
+    assert "Reservation 15 stays in line for this kernel." in result.out
 
 
 def test_an_ask_that_ends_while_waiting(gpu):
@@ -246,13 +311,20 @@ def test_a_command_that_is_not_run_gives_its_place_up(gpu, became, words):
     """Nobody would run it later, so it does not stay in line: 7."""
     gpu.client.answers["submit"] = waits
     gpu.client.errors["wait"] = errors.WaitTimeout("Reservation 15 is still queued.")
+    gpu.client.answers["workload 15"] = workload(15, kind=Kind.RESERVATION, waiting=WaitingReason.DEVICES)
 
     result = gpu("reserve", *words, "--", "true")
 
     assert result.code == 7
     assert ("cancel", 15) in gpu.client.calls
     assert became == []
-    assert "given up" in result.err
+    assert result.out == ""
+    last = "Error: The command was not run: " + (
+        "no GPU is free now." if words == ("--no-wait",) else "after 1s no GPU"
+    )
+    assert last in result.err
+    assert "Its place in line is given up." in result.err
+    assert "cancel" not in result.err
 
 
 def test_a_command_that_cannot_be_run_gives_back(gpu, monkeypatch):

@@ -89,7 +89,7 @@ def test_a_traceback_shows_the_advice():
 
 def test_the_standing_advice_is_used_where_none_is_given():
     """An unreachable broker always says how to start one, and a better hint replaces that."""
-    assert "jupyter_gpu.broker" in BrokerUnavailable("No broker answers.").hint
+    assert "`jupyter gpu broker start`" in BrokerUnavailable("No broker answers.").hint
     assert BrokerUnavailable("No broker answers.", hint="Ask ada.").hint == "Ask ada."
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 
-from ...core.lifecycle import Ended, Event, Evicted, Requeued, Started
+from ...core.lifecycle import Amended, Ended, Event, Evicted, Moved, Overdue, Requeued, Started
 from ...core.status import device_view, device_views, may_see_names, quota_views, status, view
 from ...errors import LeaseLost, NotFound
 from ...model import (
@@ -31,6 +31,7 @@ from ...model import (
     WorkloadView,
     World,
 )  # fmt: skip
+from ...units import format_when
 
 if TYPE_CHECKING:
     from ..loop import Loop
@@ -201,12 +202,31 @@ def _note(event: Event) -> str:
             return str(event.reason)
         case Ended():
             return str(event.end)
+        case Amended():
+            return _change(event)
         case _:
             return ""
 
 
+def _change(event: Amended) -> str:
+    """What was amended, in the words of the verbs that do it."""
+    changes = (
+        "" if event.paused is None else "paused" if event.paused else "let go",
+        "" if event.ends_at is None else f"until {format_when(event.ends_at, event.at)}",
+        "" if event.priority is None else f"priority {event.priority}",
+        "waited past its limit" if event.lifted else "",
+    )
+    return ", ".join(filter(None, changes))
+
+
 def _detail(event: Event) -> str:
-    if isinstance(event, Requeued):
-        return f"{event.cause}: {event.detail}" if event.detail else event.cause
+    match event:
+        case Requeued():
+            is_more = event.detail and event.detail != event.cause
+            return f"{event.cause}: {event.detail}" if is_more else event.cause
+        case Overdue():
+            return "the grace is over; ended by force"
+        case Moved():
+            return f"to the {event.holder.kind} {event.holder.name}"
     outcome = getattr(event, "outcome", None)
     return str(getattr(event, "detail", "") or getattr(outcome, "detail", ""))

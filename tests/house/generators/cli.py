@@ -20,32 +20,36 @@ none runs; `jupyter gpu --url URL VERB` asks one elsewhere. Each verb explains i
 {verbs}
 ## What holds for all
 
-- **Quantities.** Lengths of time are written `45s`, `90m`, `1h30m` or `1d`, memory `500MB` or `20GiB`.
+- **Quantities.** Lengths of time are written `45s`, `90m`, `1h30m` or `1d`, memory `500MB` or `20GiB`. A length without
+  a unit is refused: a bare 5 means seconds to some and minutes to others.
 - **Names.** A workload is named by its number, a GPU by its number or UUID. `cancel`, `pause`, `let-go`, `release` and
   `wait` take several: each is handled, each failure is told, and the first failure gives the exit code.
 - **Commands run without a shell**, with exactly the words that you wrote; `submit --shell "LINE"` asks for one. What is
   shown of a command can be pasted back into a shell.
 - **Scripts are copied** when they are submitted: of `python train.py`, `./train.sh` or `torchrun train.py` the file is
   kept as it is now, and an edit does not change the queued job. Modules (`-m`), data and files over 16 MiB are not
-  copied.
-- **The environment** of a job has what finds programs and packages (PATH, an activated environment, and the like), and
-  what `--env NAME` or `--env NAME=VALUE` adds. Secrets pass only by name.
+  copied. What no interpreter could find is refused at once.
+- **The environment** of a job has what finds programs and packages (PATH, an activated environment, and the like), what
+  [it is given](training.md#what-a-job-is-given), and what `--env NAME` or `--env NAME=VALUE` adds. Nothing else that is
+  exported in your shell gets there, and secrets only by name.
 - **Ctrl-C** ends looking and waiting, never the work (130). Only `reserve` gives its place in line up.
 - **`--json`** writes exactly one document of the API to stdout. Errors go to stderr as `{{"code", "message", "hint"}}`,
-  one line each, and stdout stays empty if nothing went well. Every verb has it, save `completion`.
+  one line each, and nothing else does. Where nothing went well stdout stays empty, also of verbs that take several. A
+  reservation that stays in line is a document too, with exit code 7. Every verb has `--json`, save `completion`.
 - **Colours** are for terminals; NO_COLOR is honoured, and nothing is said by colour alone.
 
 ## Exit codes
 
 | code | means |
 |---|---|
-| 0 | done; for `wait`, `--wait` and `--follow`: it succeeded, or was given back |
-| 1 | anything else; for `wait`, `--wait` and `--follow`: it ended otherwise |
+| 0 | done; for `wait`, `submit --wait` and `submit --follow`: it succeeded, or was given back |
+| 1 | anything else; for `wait`, `submit --wait` and `submit --follow`: it ended otherwise |
 {codes}| 130 | Ctrl-C |
 | 141 | the reader of the output has gone, as with `\\| head` |
 
 [errors.md](errors.md) says what the errors mean. `reserve` ends with 7 where nothing is held in the end, so
-`jupyter gpu reserve --no-wait && ...` goes on only with a GPU.
+`jupyter gpu reserve --no-wait && ...` goes on only with a GPU. `log --follow` shows what a job prints and ends with 0
+however the job ends.
 
 ## Completion
 

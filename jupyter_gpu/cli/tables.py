@@ -1,0 +1,106 @@
+"""Plain tables that are read from the left, and lists of workloads that give the name all the room there is.
+
+Pure: words in, tables out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from rich.cells import cell_len, set_cell_size
+from rich.table import Table
+from rich.text import Text
+
+from ..model import WorkloadView
+from .text import how_it_goes, safe, state_word
+
+#: A name gets so much before a column that can be spared is left out, and never less than the second.
+WANTED_CELLS = 16
+LEAST_CELLS = 8
+# Where one line says a lot, it wraps; the others do not lose their columns for it.
+_MOST_SAID = 46
+_GAP = 2
+_STYLES = {
+    "active": "green", "yielding": "yellow", "queued": "", "paused": "dim", "failed": "red", "gpu-oom": "red",
+    "host-oom": "red", "disk-full": "red", "device-lost": "red", "hung": "red", "lost": "red", "launch-failed": "red",
+}  # fmt: skip
+
+
+def make_table(*columns: str, last: str) -> Table:
+    """Make a table of plain columns; the last one takes what is left and wraps, a `>` in front aligns right."""
+    table = Table(box=None, padding=(0, _GAP, 0, 0), pad_edge=False, show_edge=False, header_style="dim", expand=False)
+    for name in columns:
+        right = name.startswith(">")
+        table.add_column(name.lstrip(">"), justify="right" if right else "left", no_wrap=True, overflow="ellipsis")
+    table.add_column(last, overflow="fold")
+    return table
+
+
+def work_table(
+    items: Sequence[WorkloadView],
+    columns: Mapping[str, Sequence[str]],
+    *,
+    spare: Sequence[str],
+    known: Mapping[str, str],
+    commands: Mapping[int, str],
+    now: float,
+    width: int,
+) -> Table:
+    """List workloads, one line each: the columns, then the name (or the command) and how it goes.
+
+    `spare` are the columns that are left out, in this order, where the name would else have no room.
+    """
+    said = [how_it_goes(it, known, now) for it in items]
+    names = [safe(it.name) if it.name else commands.get(it.id, "") for it in items]
+    widest = min(_widest("how it goes", said), _MOST_SAID)
+    wanted = _widest("name", names)
+    shown = dict(columns)
+    for name in spare:
+        if width - widest - _cells(shown) >= min(wanted, WANTED_CELLS):
+            break
+        shown.pop(name, None)
+    room = min(wanted, max(width - widest - _cells(shown), LEAST_CELLS))
+    table = make_table(*shown, "name", last="how it goes")
+    for row, it in enumerate(items):
+        cells = [Text(column[row], style=_style(name, column[row])) for name, column in shown.items()]
+        cut = clip(names[row], room) if it.name else clip_command(names[row], room)
+        table.add_row(*cells, Text(cut), Text(said[row]))
+    return table
+
+
+def states_of(items: Iterable[WorkloadView]) -> list[str]:
+    """Give the column of states."""
+    return [state_word(it) for it in items]
+
+
+def _style(column: str, word: str) -> str:
+    return _STYLES.get(word, "") if column == "state" else ""
+
+
+def _widest(title: str, cells: Iterable[str]) -> int:
+    return max(map(cell_len, (title.lstrip(">"), *cells)))
+
+
+def _cells(columns: Mapping[str, Sequence[str]]) -> int:
+    """How many cells the columns take, with the gap behind each and behind the name."""
+    return sum(_widest(name, cells) + _GAP for name, cells in columns.items()) + _GAP
+
+
+def clip(text: str, cells: int) -> str:
+    """Make a name safe to print and short enough for a table; what is cut says so."""
+    text = safe(text)
+    return text if cell_len(text) <= cells else set_cell_size(text, cells - 1).rstrip() + "…"
+
+
+def clip_command(text: str, cells: int) -> str:
+    """Cut a command such that what differs stays: the script at its beginning, and the last of its arguments."""
+    if cell_len(text) <= cells:
+        return text
+    script = text.partition(" ")[0]
+    kept = f"{script} " if cell_len(script) <= cells // 2 else ""
+    tail = text[len(kept) :]
+    while tail and cell_len(kept) + cell_len(tail) + 1 > cells:
+        tail = tail[1:]
+    # Half a word says little; it goes where enough whole ones are left.
+    whole = tail.partition(" ")[2]
+    return f"{kept}…{whole if cell_len(whole) * 2 >= cell_len(tail) else tail}"
