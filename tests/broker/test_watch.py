@@ -269,7 +269,7 @@ def test_a_stranger_does_not_hide_behind_the_name_of_a_display(tmp_path: Path) -
     async def tell(loop: Loop, watch: Watch, telemetry: FakeTelemetry) -> None:
         telemetry.name_of = lambda _: "Xorg"  # type: ignore[method-assign]
         for user, condition in ((0, None), (65534, Condition.FOREIGN)):
-            process = subprocess.Popen(["sleep", "600"], user=user)
+            process = subprocess.Popen(["sleep", "600"], user=user)  # noqa: ASYNC220 - it takes no time
             telemetry.used[GPU] = ((process.pid, 1),)
             await sample(loop, watch, telemetry, times=2)
             assert loop.world.devices[GPU].condition is condition
