@@ -209,14 +209,14 @@ def _with_control(path: str) -> None:
     """Open a second door beside the broker's own, for the tests' questions."""
     doors = wiring._Broker._doors
 
-    def wrapped(self: Any, loop: Loop, gate: Any) -> Any:
+    def wrapped(self: Any, api: Any, book: Any) -> Any:
         with contextlib.suppress(FileNotFoundError):
             Path(path).unlink()
         control = socket.socket(socket.AF_UNIX)
         control.bind(path)
         control.listen(64)
-        task = asyncio.ensure_future(asyncio.start_unix_server(Control(loop).serve, sock=control, limit=1 << 24))
-        found = doors(self, loop, gate)
+        task = asyncio.ensure_future(asyncio.start_unix_server(Control(api.loop).serve, sock=control, limit=1 << 24))
+        found = doors(self, api, book)
         close = found.close
 
         def close_both() -> None:
