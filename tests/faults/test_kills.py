@@ -10,7 +10,7 @@ import pytest
 
 from jupyter_gpu.broker.engines import files, procs
 from jupyter_gpu.model import EndReason, State
-from tests.faults.house import PYTHON, House, job, reservation, until
+from tests.faults.house import PYTHON, QUICK, House, job, reservation, until
 
 UNTIL_GO = ("sh", "-c", "echo $JUPYTER_GPU_JOB.$JUPYTER_GPU_ATTEMPT >> out; while [ ! -e go ]; do sleep 0.02; done")
 #: Writes a checkpoint, says where it began, and stays until it may go.
@@ -203,6 +203,7 @@ def test_after_a_reboot_nothing_is_adopted_by_its_number(make_house: Callable[..
 def test_a_job_evicted_before_its_start_was_told_keeps_its_device_until_its_tree_is_gone(house: House) -> None:
     """The word of the start may be late, and the tree hidden: the next lease still waits for the end of the last."""
     let = house.root / "let"
+    house.traits["policy"] = {**QUICK, "kill_after_seconds": 30}  # the rest of what was evicted has no longer
     house.start(hold=("SeeStarted", str(let)))
     (first,) = house.submit(job(house, [*PYTHON, WITH_A_HIDDEN_CHILD], spec={"leftover_seconds": 30}))
     house.wait_line("start 1")
