@@ -29,8 +29,8 @@ from .api.base import Api
 from .api.routes import make_application
 from .auth import Gate, account_name
 from .config import read_policy
-from .engines.limits import raise_file_limit
 from .engines.local import LocalEngine
+from .engines.procs import raise_file_limit
 from .listen import Doors
 from .locks import Lock
 from .loop import Loop

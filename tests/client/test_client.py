@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import os
+import resource
 import subprocess
 import sys
 import threading
@@ -35,6 +36,25 @@ def broker(tmp_runtime: Places) -> Iterator[Client]:
                 client.cancel(it.id)
         client.stop_broker()
     _until_gone()
+
+
+@pytest.fixture
+def few_files() -> Iterator[int]:
+    """What this process starts may open few files at first, and more when it asks: as on most machines."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    few = min(hard // 2, 1000)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (few, hard))
+    yield few
+    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def test_the_broker_opens_many_files_and_its_jobs_as_many_as_before(few_files: int, broker: Client) -> None:
+    """Its callers need descriptors; programs that use select(2) fail where theirs have large numbers."""
+    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    assert resource.prlimit(broker.broker().pid, resource.RLIMIT_NOFILE) == (hard, hard)
+    it = broker.submit(a_job("sh", "-c", "ulimit -Sn; ulimit -Hn"))
+    assert broker.wait(it.id).end == "succeeded"
+    assert broker.log(it.id).split() == [str(few_files).encode(), str(hard).encode()]
 
 
 def _until_gone() -> None:
