@@ -70,7 +70,7 @@ def title(it: WorkloadView) -> str:
 def end_text(it: WorkloadView) -> str:
     """Say how it ended and why, once: "cancelled by ada", "failed (exit code 3)"."""
     end, detail = str(it.end), safe(it.detail).rstrip(".")
-    if not detail or detail == end:
+    if detail in ("", end) or (end == "succeeded" and detail == "exit code 0"):
         return end
     return detail if detail.startswith(f"{end} ") else f"{end} ({detail})"
 
@@ -106,7 +106,7 @@ def unpacked(text: str) -> str:
 def short_command(spec: JobSpec) -> str:
     """Write what tells a job from its neighbours: the script without its folder, and the arguments."""
     argv = [unpacked(word) for word in spec.argv]
-    if len(argv) == _SHELL_WORDS and argv[1] == "-c":
+    if len(argv) == _SHELL_WORDS and argv[0].endswith("sh") and argv[1] == "-c":
         return safe(argv[-1])
     first = spec.script_index or 0
     return command_line([argv[first].rpartition("/")[2] or argv[first], *argv[first + 1 :]])

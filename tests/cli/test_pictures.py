@@ -11,6 +11,7 @@ from rich.cells import cell_len
 from rich.console import Console
 
 from jupyter_gpu.cli.picture import bar, status_picture
+from jupyter_gpu.cli.text import short_command
 from jupyter_gpu.model import EventView, Kind, State, Status, WaitingReason
 from tests.cli.conftest import Terminal
 from tests.cli.fake import GIB, HOUR, NOW, FakeClient, device, ended, holder, lab, spec, workload
@@ -301,6 +302,28 @@ def test_a_job_without_a_name_is_called_by_its_command():
         assert shown in terminal("status").out
         assert "train.py" in terminal("queue").out
         assert [call for call in terminal.client.calls if call[0] == "workload"] == [("workload", 5)] * 2
+
+
+@pytest.mark.parametrize(
+    ("argv", "script", "shown"),
+    [
+        (("/usr/bin/python3", "/home/ada/train.py", "a b"), 1, "train.py 'a b'"),
+        (("python", "-c", "print(1)"), None, "python -c 'print(1)'"),
+        (("/bin/bash", "-c", "a && b"), None, "a && b"),
+        (("./run.sh",), 0, "run.sh"),
+    ],
+)
+def test_what_tells_a_job_from_its_neighbours(argv, script, shown):
+    """The script without its folder and its interpreter; of a line for a shell the line."""
+    assert short_command(spec(*argv, script_index=script)) == shown
+
+
+def test_a_reservation_that_nobody_holds_says_until_when(gpu):
+    """The line of a list says that it must be taken, and by when."""
+    it = workload(5, kind=Kind.RESERVATION, name="", state=State.ACTIVE, attach_by=NOW + 300, ends_at=NOW + HOUR)
+    gpu.client.lab = msgspec.structs.replace(gpu.client.lab, workloads=(it,))
+
+    assert "no GPU, take it by 14:10" in gpu("status").out
 
 
 def test_a_paragraph_that_holds_for_many_is_said_once():

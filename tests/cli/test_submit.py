@@ -108,6 +108,13 @@ def test_follow_shows_the_log_and_ends_as_the_job(gpu):
     assert "step 1\nstep 2\nJob 15 (digits) ended 14:05: failed (exit code 3).\n" in result.out
 
 
+def test_success_is_told_in_one_word(gpu):
+    """That the exit code was 0 is what success means."""
+    gpu.client.answers["wait 15"] = ended(15, detail="exit code 0")
+
+    assert gpu("submit", "--wait", "--", "true").out.endswith("Job 15 (digits) ended 14:05: succeeded.\n")
+
+
 def test_ctrl_c_while_following_says_that_the_job_goes_on(gpu):
     """Ctrl-C ends the looking: 130, and how to look again."""
     gpu.client.log_chunks = [b"step 1\n", KeyboardInterrupt()]
