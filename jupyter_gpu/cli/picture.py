@@ -41,7 +41,6 @@ def status_picture(
     fancy: bool = True,
     width: int = 80,
     height: int | None = None,
-    commands: Mapping[int, str] | None = None,
 ) -> RenderableType:
     """Draw the one document: the GPUs, the caller's work, what is left of quota, and the lines.
 
@@ -51,7 +50,7 @@ def status_picture(
     head: list[RenderableType] = [_headline(status, note)]
     head += [Text(f"! {sentence(warning)}", style="yellow") for warning in status.warnings]
     devices: list[RenderableType] = ["", _devices(status, fancy=fancy)]
-    work: list[RenderableType] = ["", _heading("Your work"), *_work(status, mine, width, commands or {})]
+    work: list[RenderableType] = ["", _heading("Your work"), *_work(status, mine, width)]
     reasons = _reasons(mine)
     rest = _rest(status)
     whole = Group(*head, *devices, *work, *reasons, *rest)
@@ -64,7 +63,7 @@ def status_picture(
     most = max(1, height // 2 - len(head) - 2)
     if len(mine) > most:
         more = _indented(f"{len(mine) - most} more: `jupyter gpu queue --mine` lists them.")
-        work = ["", _heading("Your work"), *_work(status, mine[:most], width, commands or {})[:1], more]
+        work = ["", _heading("Your work"), *_work(status, mine[:most], width)[:1], more]
     return Group(*head, *work, *devices, *rest)
 
 
@@ -171,16 +170,12 @@ def _holder(device: DeviceView, place: int, it: WorkloadView | None, number: int
     return f"{who}{kind} {number}"
 
 
-def _work(
-    status: Status, mine: Sequence[WorkloadView], width: int, commands: Mapping[int, str]
-) -> list[RenderableType]:
+def _work(status: Status, mine: Sequence[WorkloadView], width: int) -> list[RenderableType]:
     if not mine:
         return [_indented("Nothing runs and nothing waits.")]
     columns = {">ID": [str(it.id) for it in mine], "state": states_of(mine), "kind": [str(it.kind) for it in mine]}
     known = numbers(status.devices)
-    parts: list[RenderableType] = [
-        work_table(mine, columns, spare=["kind"], known=known, commands=commands, now=status.at, width=width)
-    ]
+    parts: list[RenderableType] = [work_table(mine, columns, spare=["kind"], known=known, now=status.at, width=width)]
     if status.more_of_mine:
         parts.append(_indented(f"{status.more_of_mine} more wait: `jupyter gpu queue --mine` lists them."))
     return parts
@@ -207,7 +202,6 @@ def queue_table(
     now: float,
     *,
     width: int = 80,
-    commands: Mapping[int, str] | None = None,
 ) -> Table:
     """One line per workload, in the order in which they came."""
     columns = {
@@ -218,7 +212,7 @@ def queue_table(
         "state": states_of(items),
     }
     spare = ["queue", ">GPUs", "owner"]
-    return work_table(items, columns, spare=spare, known=known, commands=commands or {}, now=now, width=width)
+    return work_table(items, columns, spare=spare, known=known, now=now, width=width)
 
 
 def quota_table(quotas: Sequence[QuotaView], now: float) -> Table:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import itertools
-from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 import click
@@ -13,7 +11,6 @@ from ..errors import GpuError
 from .base import Face, json_option, pass_face
 
 if TYPE_CHECKING:
-    from ..client import Client
     from ..model import DeviceView, Status, WorkloadView
 
 #: What a person gets at once.
@@ -44,8 +41,7 @@ def show_status(face: Face, found: Status) -> None:
     """Draw the document once."""
     from .picture import status_picture
 
-    commands = Commands(face.client).of(found.workloads)
-    face.say(status_picture(found, fancy=is_fancy(face), width=face.out.width, commands=commands))
+    face.say(status_picture(found, fancy=is_fancy(face), width=face.out.width))
 
 
 def is_fancy(face: Face) -> bool:
@@ -78,8 +74,7 @@ def queue(face: Face, all: bool, mine: bool, limit: int | None) -> None:
         found = devices_of(face)
         if any(it.simulated for it in found):
             face.say("SIMULATED GPUs")
-        commands = Commands(face.client).of(items)
-        face.say(queue_table(items, numbers(found), face.now(), width=face.out.width, commands=commands))
+        face.say(queue_table(items, numbers(found), face.now(), width=face.out.width))
         if more:
             face.aside(f"There are more; --limit {len(items) * 10} shows more of them.")
 
@@ -116,30 +111,6 @@ def held_by(face: Face, it: WorkloadView) -> str:
     found = devices_of(face) if it.devices else ()
     simulated = any(device.simulated for device in found if device.uuid in it.devices)
     return gpus_text(it.devices, numbers(found), simulated=simulated)
-
-
-class Commands:
-    """What the jobs without a name run. Lists have no commands, so each is asked for, once: it never changes."""
-
-    #: A long line is not asked through: the first of it are what people look at.
-    MOST = 40
-
-    def __init__(self, client: Client) -> None:
-        self._client = client
-        self._known: dict[int, str] = {}
-
-    def of(self, items: Iterable[WorkloadView]) -> dict[int, str]:
-        """Map the caller's own nameless jobs to their commands, as far as they are known."""
-        from .text import short_command
-
-        nameless = [it.id for it in items if it.is_mine and it.kind == "job" and not it.name]
-        for number in nameless[: self.MOST]:
-            if number not in self._known:
-                # Without it a table only says less, so no failure is told.
-                with contextlib.suppress(GpuError):
-                    spec = self._client.workload(number).spec
-                    self._known[number] = "" if spec is None else short_command(spec)
-        return self._known
 
 
 @click.command(short_help="Show what you hold, use and have left.")

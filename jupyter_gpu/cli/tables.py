@@ -42,7 +42,6 @@ def work_table(
     *,
     spare: Sequence[str],
     known: Mapping[str, str],
-    commands: Mapping[int, str],
     now: float,
     width: int,
 ) -> Table:
@@ -51,7 +50,7 @@ def work_table(
     `spare` are the columns that are left out, in this order, where the name would else have no room.
     """
     said = [how_it_goes(it, known, now) for it in items]
-    names = [safe(it.name) if it.name else commands.get(it.id, "") for it in items]
+    names = [safe(it.name or it.command) for it in items]
     widest = min(_widest("how it goes", said), _MOST_SAID)
     wanted = _widest("name", names)
     shown = dict(columns)

@@ -9,7 +9,7 @@ import shlex
 from collections.abc import Iterable, Mapping
 from datetime import datetime
 
-from ..model import DeviceView, JobSpec, State, WaitingReason, WorkloadView, unpack_bytes
+from ..model import DeviceView, State, WaitingReason, WorkloadView, unpack_bytes
 from ..units import MISSING, format_bytes, format_seconds, format_when
 
 # Joiners of emoji and of scripts such as Persian; all other invisible characters are shown as what they are.
@@ -101,18 +101,6 @@ def command_line(argv: Iterable[str]) -> str:
 def unpacked(text: str) -> str:
     """Undo the packing of the model; bytes that are no UTF-8 become surrogates, as in os.fsdecode."""
     return unpack_bytes(text).decode("utf-8", "surrogateescape")
-
-
-def short_command(spec: JobSpec) -> str:
-    """Write what tells a job from its neighbours: the script without its folder, and the arguments."""
-    argv = [unpacked(word) for word in spec.argv]
-    if len(argv) == _SHELL_WORDS and argv[0].endswith("sh") and argv[1] == "-c":
-        return safe(argv[-1])
-    first = spec.script_index or 0
-    return command_line([argv[first].rpartition("/")[2] or argv[first], *argv[first + 1 :]])
-
-
-_SHELL_WORDS = 3
 
 
 def state_word(it: WorkloadView) -> str:

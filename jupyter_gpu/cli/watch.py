@@ -12,7 +12,7 @@ from ..errors import BrokerUnavailable
 from ..model import Change, DeviceView, Status
 from .base import Face
 from .picture import status_picture
-from .see import Commands, is_fancy
+from .see import is_fancy
 
 LONGEST_PAUSE_SECONDS = 10.0
 
@@ -24,13 +24,11 @@ def watch_status(face: Face) -> None:
     picture = face.client.status()
     # Whoever stops the broker does not want it started again by those who look on.
     client = face.looking_on()
-    commands = Commands(client)
     pause = 0.5
 
     def drawn(note: str = "") -> RenderableType:
         width, height = face.out.size
-        known = commands.of(picture.workloads)
-        return status_picture(picture, note=note, fancy=is_fancy(face), width=width, height=height, commands=known)
+        return status_picture(picture, note=note, fancy=is_fancy(face), width=width, height=height)
 
     with (
         face.going_on("Only the watching has ended; the work goes on."),

@@ -76,6 +76,7 @@ def view(
         detail=it.detail if may_look else "",
         preemptions=len(it.preempted_at),
         is_mine=is_mine,
+        command=it.spec.brief() if may_look and it.spec is not None else "",
         spec=it.spec if alone and may_look else None,
     )
 

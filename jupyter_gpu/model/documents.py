@@ -127,6 +127,8 @@ class WorkloadView(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     preemptions: int = 0
     failures: int = 0
     is_mine: bool = False
+    #: What a job runs, in short, where the caller may see it: a name for those without one.
+    command: str = ""
     #: Only when one workload is asked for by itself, by somebody who may see it.
     spec: JobSpec | None = None
 

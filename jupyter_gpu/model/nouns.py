@@ -8,6 +8,7 @@ Instants (`*_at`, `*_by`, `not_before`) are Unix seconds as floats; lengths carr
 from __future__ import annotations
 
 import base64
+import shlex
 from enum import StrEnum
 
 import msgspec
@@ -134,6 +135,14 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     leftover_seconds: int = 5
     #: A marker of reproducibility: git commit, interpreter; recorded, never used.
     recorded: dict[str, str] = {}
+
+    def brief(self) -> str:
+        """What tells a job from its neighbours in one line: the script without its folder, and the arguments."""
+        argv = [unpack_bytes(word).decode("utf-8", "replace")[:_BRIEF_CHARACTERS] for word in self.argv[:_BRIEF_WORDS]]
+        if len(argv) == _SHELL_WORDS and argv[0].endswith("sh") and argv[1] == "-c":
+            return argv[-1][:_BRIEF_CHARACTERS]
+        first = min(self.script_index or 0, len(argv) - 1)
+        return shlex.join([argv[first].rpartition("/")[2] or argv[first], *argv[first + 1 :]])[:_BRIEF_CHARACTERS]
 
 
 class Holder(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -328,6 +337,11 @@ class Caller(msgspec.Struct, frozen=True, kw_only=True):
         """Whether others' work is theirs to handle."""
         return bool(self.scopes & {Scope.OPERATE, Scope.ADMIN})
 
+
+_BRIEF_CHARACTERS = 200
+_BRIEF_WORDS = 50
+#: A shell, -c, and its text.
+_SHELL_WORDS = 3
 
 _PACKED = "base64:"
 

@@ -11,7 +11,6 @@ from rich.cells import cell_len
 from rich.console import Console
 
 from jupyter_gpu.cli.picture import bar, status_picture
-from jupyter_gpu.cli.text import short_command
 from jupyter_gpu.model import EventView, Kind, State, Status, WaitingReason
 from tests.cli.conftest import Terminal
 from tests.cli.fake import GIB, HOUR, NOW, FakeClient, device, ended, holder, lab, spec, workload
@@ -286,36 +285,18 @@ def test_a_wide_terminal_gets_every_column():
 
 
 def test_a_job_without_a_name_is_called_by_its_command():
-    """The script and what differs are seen, at any width; each command is asked for once."""
-    jobs = tuple(
-        workload(number, name="", waiting=WaitingReason.DEVICES, ahead=number, is_mine=number != 6) for number in (5, 6)
-    )
+    """The script and what differs are seen, at any width."""
     line = ("/usr/bin/python", "src/train.py", "--data", "/data/imagenet/shards/1k", "--seed", "5")
-    answer = msgspec.structs.replace(jobs[0], spec=spec(*line, script_index=1))
+    command = spec(*line, script_index=1).brief()
+    job = workload(5, name="", command=command, waiting=WaitingReason.DEVICES, ahead=5)
     for width, shown in (
         (80, "5  queued  job   train.py …imagenet/shards/1k --seed 5  no GPU is free, 5 ahead"),
         (120, "5  queued  job   train.py --data /data/imagenet/shards/1k --seed 5  no GPU is free, 5 ahead"),
     ):
-        terminal = Terminal(client=FakeClient(msgspec.structs.replace(lab(), workloads=jobs)), width=width)
-        terminal.client.answers["workload 5"] = answer
+        terminal = Terminal(client=FakeClient(msgspec.structs.replace(lab(), workloads=(job,))), width=width)
 
         assert shown in terminal("status").out
         assert "train.py" in terminal("queue").out
-        assert [call for call in terminal.client.calls if call[0] == "workload"] == [("workload", 5)] * 2
-
-
-@pytest.mark.parametrize(
-    ("argv", "script", "shown"),
-    [
-        (("/usr/bin/python3", "/home/ada/train.py", "a b"), 1, "train.py 'a b'"),
-        (("python", "-c", "print(1)"), None, "python -c 'print(1)'"),
-        (("/bin/bash", "-c", "a && b"), None, "a && b"),
-        (("./run.sh",), 0, "run.sh"),
-    ],
-)
-def test_what_tells_a_job_from_its_neighbours(argv, script, shown):
-    """The script without its folder and its interpreter; of a line for a shell the line."""
-    assert short_command(spec(*argv, script_index=script)) == shown
 
 
 def test_a_reservation_that_nobody_holds_says_until_when(gpu):

@@ -1,8 +1,10 @@
 """The one document: what a caller may see, each wait with its place and its sentence, at bounded cost."""
 
+import pytest
+
 from jupyter_gpu.core.status import MOST_EXPLAINED, MOST_SHOWN, status, view
-from jupyter_gpu.model import Caller, Kind, Policy, Scope, State, Status
-from tests.world import Play, a_job, a_reservation
+from jupyter_gpu.model import Caller, Kind, Policy, Scope, State, Status, pack_bytes
+from tests.world import Play, a_job, a_reservation, a_spec
 
 ADA = Caller(name="ada", account="ada", scopes=frozenset({Scope.READ}))
 GRACE = Caller(name="grace", account="grace", scopes=frozenset({Scope.READ}))
@@ -64,6 +66,27 @@ def test_what_runs_and_with_which_variables_is_for_the_owner_who_looks_at_it() -
     assert view(play.world, job, ADA, play.now, alone=True).spec is None
     assert view(play.world, job, GRACE, play.now, alone=True).spec == job.spec
     assert view(play.world, job, ROOT, play.now, alone=True).spec == job.spec
+
+
+@pytest.mark.parametrize(
+    ("argv", "script", "shown"),
+    [
+        (("/usr/bin/python3", "/home/ada/train.py", "a b"), 1, "train.py 'a b'"),
+        (("python", "-c", "print(1)"), None, "python -c 'print(1)'"),
+        (("/bin/bash", "-c", "a && b"), None, "a && b"),
+        (("./run.sh",), 0, "run.sh"),
+        (("./run.sh",), 7, "run.sh"),
+        ((pack_bytes(b"./\xff.sh"), pack_bytes(b"base64:x")), None, "'\ufffd.sh' base64:x"),
+    ],
+)
+def test_a_job_is_told_from_its_neighbours_by_its_command(argv, script, shown) -> None:
+    """The script without its folder and its interpreter, of a shell's line the line; for the owner and operators."""
+    play = Play(devices=1)
+    play.submit(a_job(owner="grace", spec=a_spec(argv=argv, script_index=script)))
+
+    assert seen_by(play, GRACE).workloads[0].command == shown
+    assert seen_by(play, ROOT).workloads[0].command == shown
+    assert seen_by(play, ADA).workloads[0].command == ""
 
 
 def test_a_long_line_of_ones_own_is_shortened_and_said_to_be() -> None:
