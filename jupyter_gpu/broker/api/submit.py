@@ -117,7 +117,10 @@ def _with_own_process(holder: Holder, caller: Caller) -> Holder:
     unknown = msgspec.structs.replace(holder, number=1, pid=None, start_ticks=None, boot_id=None)
     if holder.pid is None or not caller.account or holder.boot_id not in (None, procs.boot_id()):
         return unknown
-    process = procs.find(holder.pid)
+    try:
+        process = procs.find(holder.pid)
+    except OSError:  # it could not be looked at: then renewals tell
+        return unknown
     if process is None or process.zombie or holder.start_ticks not in (None, process.start_ticks):
         return unknown
     if _user_of(holder.pid) != uid_of(caller.account) or holder.pid == os.getpid():
