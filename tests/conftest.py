@@ -51,6 +51,9 @@ def clean_environment(monkeypatch: pytest.MonkeyPatch, _shared_places: tuple[Pat
     for name in list(os.environ):
         if name.startswith(_STRAYS):
             monkeypatch.delenv(name)
+    for name in ("COLUMNS", "LINES", "NO_COLOR", "FORCE_COLOR", "PYTHONUNBUFFERED"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("TERM", "xterm")  # a dumb one is 80 columns wide, whatever it is told
     monkeypatch.setenv("HOME", str(root))
     monkeypatch.setenv("JUPYTER_GPU_RUNTIME_DIR", str(places.runtime_dir))
     monkeypatch.setenv("JUPYTER_GPU_STATE_DIR", str(places.state_dir))

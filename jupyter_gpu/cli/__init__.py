@@ -186,6 +186,8 @@ def main() -> None:
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")
     code = run(sys.argv[1:])
-    if code == PIPE_CLOSED:
+    try:
+        sys.stdout.flush()
+    except OSError:  # `run` has told it; Python would try once more at its end, and end with a number of its own
         at_end_of_pipe()
     sys.exit(code)

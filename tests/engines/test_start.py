@@ -134,7 +134,9 @@ async def test_a_job_is_a_session_of_its_own_with_default_signals(tmp_path):
         await it.run("bash", "-c", "ps -o sid= -p $$; echo $$; grep -E 'SigIgn|SigBlk' /proc/$$/status")
         lines = it.log().split(b"\n")
         assert lines[0].strip() == lines[1].strip()
-        assert [line.split()[1].strip(b"0") for line in lines[2:4]] == [b"", b""]
+        # 32 and 33 belong to the C library, which lets nobody touch them: they stay as the broker found them.
+        masks = [int(line.split()[1], 16) & ~(0b11 << 31) for line in lines[2:4]]
+        assert masks == [0, 0]
 
 
 @scenario
