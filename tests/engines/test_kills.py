@@ -1,5 +1,6 @@
 """Anything may be killed at any moment: no attempt runs twice, and none that is called a success did not run."""
 
+import contextlib
 import os
 import random
 import signal
@@ -63,7 +64,8 @@ def test_kill_anything(tmp_path, seed):
         broker.wait()
     lines = Counter((tmp_path / "lines").read_text().splitlines())
     assert [line for line, times in lines.items() if times > 1] == []
-    jobs = sqlite3.connect(tmp_path / "store").execute("SELECT id, attempt, state FROM jobs").fetchall()
+    with contextlib.closing(sqlite3.connect(tmp_path / "store")) as store:
+        jobs = store.execute("SELECT id, attempt, state FROM jobs").fetchall()
     assert len(jobs) == JOBS
     assert [job for job in jobs if job[2] == "succeeded" and f"{job[0]} {job[1]}" not in lines] == []
     # A job that was itself killed before its exec has failed by signal 9; all others came through.
