@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Self, TypeVar
+from uuid import uuid4
 
 import httpx
 
@@ -27,7 +28,7 @@ from ..model import (
     WorkloadView,
 )  # fmt: skip
 from . import calls
-from .calls import Call, LogPart
+from .calls import Call, LogPart, Submitted
 from .find import Place
 from .sender import BREAK_SECONDS, CONNECT_SECONDS, MOST_BREAKS, Finder, request_of
 
@@ -199,6 +200,16 @@ class AsyncClient(Finder):
     ) -> WorkloadView:
         """Ask for devices. `keep` names variables that pass although they look like secrets (`environment.select`)."""
         return await self._send(calls.submit(body, idempotency_key, keep))
+
+    async def submit_many(
+        self, bodies: Sequence[SubmitBody], idempotency_key: str | None = None, *, keep: Iterable[str] = ()
+    ) -> list[Submitted]:
+        """Ask for many at once: for each, in their order, the workload or the error that it is refused with.
+
+        One that is refused keeps no other back. The same key again submits nothing twice.
+        """
+        key = idempotency_key or uuid4().hex
+        return [it for call in calls.submit_many(bodies, key, tuple(keep)) for it in await self._send(call)]
 
     async def wait(
         self,

@@ -5,7 +5,7 @@ A Call is data. `parse` makes the answer's body a document; what is no success b
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Generic, NamedTuple, TypeVar
 from urllib.parse import quote
 
@@ -14,6 +14,7 @@ import msgspec
 from .. import __version__
 from ..errors import BrokerUnavailable, GpuError, InvalidAsk, WaitTimeout, from_body
 from ..model import (
+    MOST_SUBMISSIONS,
     BrokerView,
     Change,
     DevicePage,
@@ -29,6 +30,7 @@ from ..model import (
     RenewBody,
     State,
     Status,
+    SubmissionAnswer,
     SubmitBody,
     WorkloadPage,
     WorkloadView,
@@ -36,6 +38,8 @@ from ..model import (
 from ..versions import HEADER, misfit
 
 T = TypeVar("T")
+#: What became of one of many asks.
+Submitted = WorkloadView | GpuError
 
 #: No answer takes longer, save where a call waits on purpose.
 ANSWER_SECONDS = 30.0
@@ -43,6 +47,10 @@ ANSWER_SECONDS = 30.0
 WAIT_STEP_SECONDS = 20.0
 #: A script beyond this is refused by the broker; it need not travel first.
 LARGEST_SCRIPT_BYTES = 16 << 20
+#: Many asks travel together up to this size; the broker takes 3 MiB.
+MOST_TOGETHER_BYTES = 2 << 20
+#: Many asks take a while, each of them being looked at and committed.
+MANY_SECONDS = 120.0
 #: The stream says something at least every 15 s.
 SILENCE_SECONDS = 60.0
 #: What callers may follow up on.
@@ -115,6 +123,7 @@ def _as(kind: type[T]) -> Callable[[bytes, Mapping[str, str]], T]:
 
 
 _workload, _status, _device = _as(WorkloadView), _as(Status), _as(DeviceView)
+_answer = msgspec.json.Decoder(SubmissionAnswer)
 _change = msgspec.json.Decoder(Change)
 
 
@@ -162,6 +171,39 @@ def submit(body: SubmitBody, key: str | None = None, keep: Iterable[str] = ()) -
         () if key is None else (("Idempotency-Key", key),),
         may_repeat=key is not None,
     )
+
+
+def submit_many(bodies: Sequence[SubmitBody], key: str, keep: Iterable[str] = ()) -> Iterator[Call[list[Submitted]]]:
+    """POST /submissions, as often as their number and size need. A script of its own goes by `submit`."""
+    begin = size = 0
+    texts: list[bytes] = []
+    for number, body in enumerate(bodies):
+        text = _encode(body)
+        if texts and (len(texts) == MOST_SUBMISSIONS or size + len(text) > MOST_TOGETHER_BYTES):
+            yield _submissions(texts, f"{key}/{begin}", keep)
+            begin, size, texts = number, 0, []
+        texts.append(text)
+        size += len(text)
+    if texts:
+        yield _submissions(texts, f"{key}/{begin}", keep)
+
+
+def _submissions(texts: list[bytes], key: str, keep: Iterable[str]) -> Call[list[Submitted]]:
+    return Call(
+        "POST",
+        "/submissions",
+        _submitted,
+        tuple(("keep", name) for name in keep),
+        b'{"items":[' + b",".join(texts) + b"]}",
+        (("Idempotency-Key", key),),
+        timeout_seconds=MANY_SECONDS,
+        may_repeat=True,
+    )
+
+
+def _submitted(body: bytes, _: Mapping[str, str]) -> list[Submitted]:
+    items = _answer.decode(body).items
+    return [it.workload or from_body(0, None if it.error is None else msgspec.to_builtins(it.error)) for it in items]
 
 
 def workloads(

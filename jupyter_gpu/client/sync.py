@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Self, TypeVar
+from uuid import uuid4
 
 import httpx
 
@@ -26,7 +27,7 @@ from ..model import (
     WorkloadView,
 )  # fmt: skip
 from . import calls
-from .calls import Call, LogPart
+from .calls import Call, LogPart, Submitted
 from .find import Place
 from .sender import BREAK_SECONDS, CONNECT_SECONDS, MOST_BREAKS, Finder, request_of
 
@@ -188,6 +189,16 @@ class Client(Finder):
     def submit(self, body: SubmitBody, idempotency_key: str | None = None, *, keep: Iterable[str] = ()) -> WorkloadView:
         """Ask for devices. `keep` names variables that pass although they look like secrets (`environment.select`)."""
         return self._send(calls.submit(body, idempotency_key, keep))
+
+    def submit_many(
+        self, bodies: Sequence[SubmitBody], idempotency_key: str | None = None, *, keep: Iterable[str] = ()
+    ) -> list[Submitted]:
+        """Ask for many at once: for each, in their order, the workload or the error that it is refused with.
+
+        One that is refused keeps no other back. The same key again submits nothing twice.
+        """
+        key = idempotency_key or uuid4().hex
+        return [it for call in calls.submit_many(bodies, key, tuple(keep)) for it in self._send(call)]
 
     def wait(
         self,

@@ -6,6 +6,8 @@ removed. Instants are Unix seconds, lengths say their unit; None is "not known" 
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import msgspec
 
 from .nouns import (
@@ -22,6 +24,8 @@ from .nouns import (
 )
 
 API_VERSION = 1
+#: So many asks travel in one request.
+MOST_SUBMISSIONS = 500
 
 
 class Script(msgspec.Struct, frozen=True, kw_only=True):
@@ -45,6 +49,12 @@ class SubmitBody(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, 
     not_before: float | None = None
     paused: bool = False
     profile: str | None = None
+
+
+class SubmissionsBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """POST /submissions: many at once. With an Idempotency-Key each has that key, a slash and its place."""
+
+    items: Annotated[tuple[SubmitBody, ...], msgspec.Meta(max_length=MOST_SUBMISSIONS)]
 
 
 class ExtendBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -203,6 +213,27 @@ class EventView(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     note: str = ""
     detail: str = ""
     by: str = ""
+
+
+class Error(msgspec.Struct, frozen=True, kw_only=True):
+    """What went wrong: for programs, for people, and what to do now."""
+
+    code: str
+    message: str
+    hint: str | None = None
+
+
+class Submission(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What became of one of many asks: one of the two."""
+
+    workload: WorkloadView | None = None
+    error: Error | None = None
+
+
+class SubmissionAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """The answers to many asks, in their order."""
+
+    items: tuple[Submission, ...]
 
 
 class WorkloadPage(msgspec.Struct, frozen=True, kw_only=True):

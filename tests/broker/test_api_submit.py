@@ -29,7 +29,7 @@ NOBODY = Account("nobody", 65534, 65534)
 
 def as_account(account: Account, look: Callable[[], T]) -> T | None:
     """Look as somebody."""
-    return asyncio.run(Looks().look(account, look))
+    return asyncio.run(Looks().look(account, look, look))
 
 
 def script(content: bytes, name: str = "train.py") -> dict[str, str]:
@@ -314,17 +314,40 @@ def test_a_file_system_that_hangs_keeps_only_its_user_waiting(monkeypatch: pytes
 
     async def story() -> None:
         looks, before = Looks(), threading.active_count()
-        slow = [looks.look(US, hangs.wait), *(looks.look(US, lambda: again.append(1)) for _ in range(20))]
+        slow = [looks.look(US, 0, hangs.wait), *(looks.look(US, n, lambda: again.append(1)) for n in range(1, 21))]
         gathering = asyncio.gather(*slow, return_exceptions=True)
-        assert await looks.look(NOBODY, lambda: "seen") == "seen"
+        assert await looks.look(NOBODY, 0, lambda: "seen") == "seen"
         assert threading.active_count() <= before + 1
         told = await gathering
         assert ["did not answer" in str(it) for it in told] == [True] * 21
         assert not again
         hangs.set()
-        assert await looks.look(US, lambda: "seen") == "seen"
+        assert await looks.look(US, 0, lambda: "seen") == "seen"
         with pytest.raises(NotAllowed):
-            await looks.look(US, lambda: account_of(""))
+            await looks.look(US, 0, lambda: account_of(""))
+
+    asyncio.run(story())
+
+
+def test_who_asks_for_the_same_at_once_shares_one_look() -> None:
+    """As many jobs of one folder do; who goes away takes nothing from the others, and the next look is a new one."""
+    looked: list[int] = []
+    begun, go_on = threading.Event(), threading.Event()
+
+    def look() -> int:
+        looked.append(1)
+        begun.set()
+        go_on.wait()
+        return len(looked)
+
+    async def story() -> None:
+        looks = Looks()
+        same = [asyncio.create_task(looks.look(US, "folder", look)) for _ in range(20)]
+        await asyncio.to_thread(begun.wait)
+        same.pop(0).cancel()
+        go_on.set()
+        assert await asyncio.gather(*same) == [1] * 19
+        assert await looks.look(US, "folder", look) == 2
 
     asyncio.run(story())
 

@@ -17,7 +17,7 @@ from jupyter_gpu import spawn
 from jupyter_gpu.client import AsyncClient, Client
 from jupyter_gpu.client.reserving import this_process
 from jupyter_gpu.errors import Conflict, InvalidAsk, LeaseLost, NotFound, WaitTimeout
-from jupyter_gpu.model import Ask, Holder, JobSpec, Kind, Script, State, SubmitBody
+from jupyter_gpu.model import Ask, Holder, JobSpec, Kind, Script, State, SubmitBody, WorkloadView
 from tests.conftest import Places
 
 pytestmark = pytest.mark.timeout(120)
@@ -203,6 +203,23 @@ def test_a_command_is_queued_in_one_line(broker: Client) -> None:
     assert broker.wait(it.id).end == "succeeded"
     assert broker.log(it.id) == b"mine\n"
     assert jupyter_gpu.status().caller
+
+
+def test_many_are_queued_in_one_call(broker: Client) -> None:
+    """What came of each stands in its place; all that were accepted run."""
+    accepted, refused, other = broker.submit_many([a_job("true"), a_job("no-such-command"), a_job("true")], "sweep")
+    assert isinstance(accepted, WorkloadView)
+    assert isinstance(refused, InvalidAsk)
+    assert isinstance(other, WorkloadView)
+    assert [broker.wait(it.id).end for it in (accepted, other)] == ["succeeded", "succeeded"]
+
+    async def again() -> object:
+        async with AsyncClient(start=False) as client:
+            return (await client.submit_many([a_job("true")], "sweep"))[0]
+
+    it = asyncio.run(again())
+    assert isinstance(it, WorkloadView)
+    assert it.id == accepted.id
 
 
 def test_two_that_start_at_once_get_one_broker(tmp_runtime: Places) -> None:

@@ -15,7 +15,7 @@ import os
 import platform
 import pwd
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine, Hashable
 from typing import Any, NamedTuple, TypeVar
 
 from ...errors import InvalidAsk, NotAllowed
@@ -81,9 +81,27 @@ class Looks:
 
     def __init__(self) -> None:
         self._running: dict[int, asyncio.Future[None]] = {}
+        self._same: dict[Hashable, asyncio.Task[Any]] = {}
 
-    async def look(self, account: Account, look: Callable[[], T]) -> T | None:
-        """Do something with files as an account; None where this machine does not allow it."""
+    async def account(self, name: str) -> Account:
+        """As `account_of`; the directory service of a lab may take its time."""
+        return await self._once(name, lambda: asyncio.to_thread(account_of, name))
+
+    async def look(self, account: Account, what: Hashable, look: Callable[[], T]) -> T | None:
+        """Do something with files as an account; None where this machine does not allow it.
+
+        `what` says at what: who asks for the same while it is looked at gets the same answer.
+        """
+        return await self._once((account, what), lambda: self._look(account, look))
+
+    async def _once(self, key: Hashable, begin: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        task: asyncio.Task[T] | None = self._same.get(key)
+        if task is None:
+            task = self._same[key] = asyncio.get_running_loop().create_task(begin())
+            task.add_done_callback(lambda _: self._same.pop(key))
+        return await asyncio.shield(task)  # who goes away takes nothing from the others
+
+    async def _look(self, account: Account, look: Callable[[], T]) -> T | None:
         running = asyncio.get_running_loop()
         deadline = running.time() + ANSWERS_WITHIN_SECONDS
         while (before := self._running.get(account.uid)) is not None:

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from ... import __version__
-from ...model import API_VERSION, Change
+from ...model import API_VERSION, Change, Error
 
 _REF = "#/components/schemas/{name}"
 _VERBS = ("get", "post")
@@ -20,14 +20,6 @@ Share the GPUs of a lab. Callers on a Unix socket are known by the kernel, all o
 `{code, message, hint}`; to be over quota is none: such an ask is answered with 202 and waits, with its reason. What a
 caller may not see answers 404, the same as what does not exist.
 """
-
-
-class Error(msgspec.Struct):
-    """What went wrong: for programs, for people, and what to do now."""
-
-    code: str
-    message: str
-    hint: str | None = None
 
 
 class Operations(msgspec.Struct, frozen=True):

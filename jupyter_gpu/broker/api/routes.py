@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
-import os
 from collections.abc import Callable
-from pathlib import Path
-from typing import Annotated, ClassVar
+from typing import Annotated
 
 import msgspec
 from tornado.web import RequestHandler
 
-from ...errors import GpuError, LimitExceeded
+from ...errors import LimitExceeded
 from ...model import (
     BrokerView,
     Cancel,
@@ -22,7 +19,6 @@ from ...model import (
     EventPage,
     Extend,
     ExtendBody,
-    Kind,
     LetGo,
     Move,
     MoveBody,
@@ -36,27 +32,23 @@ from ...model import (
     Scope,
     State,
     Status,
-    Submit,
     SubmitBody,
     Uncordon,
     Workload,
     WorkloadPage,
     WorkloadView,
-    unpack_bytes,
 )  # fmt: skip
 from ...units import MAX_SECONDS
 from ..auth import Gate
-from ..loop import Answer, Loop
+from ..loop import Loop
 from . import views
 from .base import PREFIX, Api, Base, endpoint
 from .log import Log
 from .openapi import document
-from .scripts import LARGEST_BYTES
 from .stream import Fanout, Stream
-from .submit import known_holder, read_submission
+from .submissions import SUBMIT_BYTES, Accepting, Submissions, SubmitQuery
+from .submit import known_holder
 
-#: A script of the largest size in base64, and as much again as all other words may have.
-SUBMIT_BYTES = LARGEST_BYTES * 4 // 3 + (4 << 20)
 LONGEST_WAIT_SECONDS = 300
 
 
@@ -74,13 +66,6 @@ class WaitQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     timeout: Annotated[float, msgspec.Meta(ge=0, le=LONGEST_WAIT_SECONDS)] = 30
 
 
-class SubmitQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """`keep` names variables that the user gave by name: they pass although they look like a secret."""
-
-    REPEATED: ClassVar[frozenset[str]] = frozenset({"keep"})
-    keep: tuple[str, ...] = ()
-
-
 class ReprioritiseBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """POST /workloads/ID/reprioritise."""
 
@@ -96,7 +81,7 @@ class StatusHandler(Base):
         return views.whole_status(self.loop, self.caller)
 
 
-class Workloads(Base):
+class Workloads(Accepting):
     """/workloads."""
 
     @endpoint(WorkloadPage, query=views.WorkloadsQuery)
@@ -109,30 +94,10 @@ class Workloads(Base):
     )
     async def post(self, query: SubmitQuery, body: SubmitBody) -> WorkloadView:
         """Ask for devices: 201 where they are granted at once, 202 where the workload waits, with its reason."""
-        self.must_have(Scope.RESERVE if body.kind is Kind.RESERVATION else Scope.SUBMIT)
-        key = self.request.headers.get("Idempotency-Key")
-        scripts, looks = self.application.scripts, self.application.looks
-        command = await read_submission(self.loop, scripts, looks, body, self.caller, key=key, keep=query.keep)
-        copy = None if command.spec is None else command.spec.script_copy
-        answer = await (self.loop.handle(command) if copy is None else self._with_copy(command, copy))
-        it = await self.find(str(answer.workload))
+        it = await self.accept(await self.check(body, self.request.headers.get("Idempotency-Key"), query.keep))
         self.set_status(201 if it.state is State.ACTIVE else 202)
         self.set_header("Location", f"{PREFIX}/workloads/{it.id}")
         return self.show(it)
-
-    async def _with_copy(self, command: Submit, copy: str) -> Answer:
-        """Have it decided. Where that is refused (or the same ask was accepted long ago) nothing needs the copy."""
-        is_decided = False
-        try:
-            answer = await self.loop.handle(command)
-            is_decided = True
-        except GpuError:
-            is_decided = True
-            raise
-        finally:
-            file = Path(os.fsdecode(unpack_bytes(copy)))
-            await asyncio.to_thread(self.application.scripts.done, file, may_go=is_decided)
-        return answer
 
 
 class One(Base):
@@ -317,6 +282,7 @@ class OpenApi(Base):
 ROUTES: list[tuple[str, type[Base]]] = [
     ("/status", StatusHandler),
     ("/workloads", Workloads),
+    ("/submissions", Submissions),
     ("/workloads/([^/]+)", One),
     ("/workloads/([^/]+)/events", Events),
     ("/workloads/([^/]+)/log", Log),

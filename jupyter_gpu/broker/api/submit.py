@@ -17,8 +17,8 @@ from ...environment import LONGEST_STRING_BYTES, MOST_TOTAL_BYTES, scrub, unpack
 from ...errors import InvalidAsk
 from ...model import Ask, Caller, Holder, JobSpec, Kind, Policy, Submit, SubmitBody, pack_bytes
 from ..engines import procs
-from .account import Account, Looks, account_of, uid_of
-from .bounds import check_key, check_queued, check_spec, check_word, check_words
+from .account import Account, Looks, uid_of
+from .bounds import LIGHT_BYTES, check_key, check_queued, check_spec, check_word, check_words, weight
 from .scripts import Scripts
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ async def read_submission(
     holder = None if body.holder is None else await known_holder(body.holder, caller)
     spec = None
     if body.spec is not None:
-        account = await asyncio.to_thread(account_of, caller.account)
+        account = await looks.account(caller.account)
         spec = await prepare(scripts, looks, body, spec=body.spec, account=account, keep=keep)
     return Submit(
         kind=body.kind,
@@ -144,14 +144,14 @@ async def prepare(
     scripts: Scripts, looks: Looks, body: SubmitBody, *, spec: JobSpec, account: Account, keep: tuple[str, ...]
 ) -> JobSpec:
     """Check that the job can be started, and keep its script."""
-    environment, dropped = await asyncio.to_thread(scrub, spec.environment, given=keep)
+    environment, dropped = await _scrubbed(spec, keep)
     environment.setdefault("PATH", _DEFAULT_PATH)
     argv = check_argv(spec)
     has_copy = body.script is not None
     folder = unpacked(spec.folder, "folder")
     path = unpacked(environment["PATH"], "PATH")
     program = None if has_copy and spec.script_index == 0 else argv[0]
-    await looks.look(account, lambda: look_at(folder, program, path))
+    await looks.look(account, (folder, program, path), lambda: look_at(folder, program, path))
     recorded = dict(spec.recorded)
     if dropped:
         recorded["environment_dropped"] = " ".join(dropped)[:4096]
@@ -164,6 +164,13 @@ async def prepare(
         script_copy=None if copy is None else pack_bytes(os.fsencode(copy)),
         script_index=spec.script_index if has_copy else None,
     )
+
+
+async def _scrubbed(spec: JobSpec, keep: tuple[str, ...]) -> tuple[dict[str, str], tuple[str, ...]]:
+    """The environment that the job gets; a large one is read on a thread, so that nobody waits for it."""
+    if weight(spec) <= LIGHT_BYTES:
+        return scrub(spec.environment, given=keep)
+    return await asyncio.to_thread(scrub, spec.environment, given=keep)
 
 
 def check_argv(spec: JobSpec) -> list[bytes]:
