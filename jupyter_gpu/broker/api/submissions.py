@@ -28,6 +28,7 @@ from ...model import (
     unpack_bytes,
 )
 from ..loop import Answer
+from . import views
 from .base import Base, endpoint
 from .bounds import MOST_BYTES
 from .scripts import LARGEST_BYTES
@@ -97,7 +98,8 @@ class Submissions(Accepting):
         found = command if isinstance(command, GpuError) else await _or_error(self.accept(command))
         if isinstance(found, GpuError):
             return Submission(error=msgspec.convert(found.to_body(), Error))
-        return Submission(workload=self.show(found))
+        # As lists show it: to find the place of each would be to walk a long line once for each.
+        return Submission(workload=views.listed(self.loop, found, self.caller))
 
 
 async def _or_error(work: Awaitable[T]) -> T | GpuError:

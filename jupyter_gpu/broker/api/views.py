@@ -77,6 +77,11 @@ def show(loop: Loop, it: Workload, caller: Caller) -> WorkloadView:
     return view(loop.world, it, caller, loop.now(), alone=True)
 
 
+def listed(loop: Loop, it: Workload, caller: Caller) -> WorkloadView:
+    """One of many workloads: without what only a look at this one needs."""
+    return view(loop.world, it, caller, loop.now())
+
+
 def show_device(loop: Loop, uuid: str, caller: Caller) -> DeviceView:
     """One device with its newest reading."""
     return device_view(loop.world, loop.world.devices[uuid], caller, loop.now())
