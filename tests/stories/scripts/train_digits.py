@@ -141,7 +141,13 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--log", type=Path, help="step log: one JSON line per durable step")
     parser.add_argument("--ran", type=Path, help="one JSON line per step at the moment it ran")
     parser.add_argument("--out", type=Path, default=Path("weights.npz"), help="final weights, and .sha256")
-    return parser.parse_args()
+    parser.add_argument("--folder", type=Path, help="where these three lie, under their usual names")
+    args = parser.parse_args()
+    if args.folder:
+        args.folder.mkdir(parents=True, exist_ok=True)
+        names = {"log": "steps.jsonl", "ran": "ran.jsonl", "out": "weights.npz"}
+        vars(args).update({name: args.folder / file for name, file in names.items()})
+    return args
 
 
 def main() -> None:
