@@ -6,7 +6,7 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from types import TracebackType
-from typing import Self, TypeVar
+from typing import Any, Self, TypeVar
 from uuid import uuid4
 
 import httpx
@@ -28,7 +28,7 @@ from ..model import (
     WorkloadView,
 )  # fmt: skip
 from . import calls
-from .calls import Call, LogPart, Submitted
+from .calls import Answer, Call, LogPart, Submitted
 from .find import Place
 from .sender import BREAK_SECONDS, CONNECT_SECONDS, MOST_BREAKS, Finder, request_of
 
@@ -68,17 +68,24 @@ class AsyncClient(Finder):
         return place, http
 
     async def _send(self, call: Call[T]) -> T:
+        answer = await self._ask(call)
+        return calls.read(call, answer.status_code, answer.headers, answer.content)
+
+    async def _ask(self, call: Call[Any]) -> httpx.Response:
         for is_last in (False, True):
             place, http = await self._open()
             try:
-                answer = await http.request(**request_of(call, place, waits=False))
+                return await http.request(**request_of(call, place, waits=False))
             except httpx.HTTPError as error:
                 trouble = self.trouble(error, place, is_safe=call.may_repeat, is_last=is_last)
                 if trouble is not None:
                     raise trouble from error
-                continue
-            return calls.read(call, answer.status_code, answer.headers, answer.content)
         raise AssertionError  # the last one answers or raises
+
+    async def forward(self, call: Call[None]) -> Answer:
+        """Ask what somebody else has put together, and hand back the answer as it is, a refusal too."""
+        answer = await self._ask(call)
+        return Answer(answer.status_code, answer.headers, answer.content)
 
     async def _listen(
         self, call: Call[None], *, silence_seconds: float | None

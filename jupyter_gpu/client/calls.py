@@ -68,6 +68,14 @@ class LogPart(NamedTuple):
     is_complete: bool
 
 
+class Answer(NamedTuple):
+    """An answer that nobody has read yet."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+
 class Call(NamedTuple, Generic[T]):
     """One request and how to read its answer."""
 
@@ -147,6 +155,21 @@ def _get(path: str, parse: Callable[[bytes, Mapping[str, str]], T], **params: An
 def _act(workload_id: int, verb: str, body: msgspec.Struct | dict[str, Any] | None = None) -> Call[WorkloadView]:
     content = None if body is None else _encode(body)
     return Call("POST", f"/workloads/{int(workload_id)}/{verb}", _workload, content=content)
+
+
+def passed_on(
+    method: str,
+    path: str,
+    params: tuple[tuple[str, str], ...],
+    *,
+    content: bytes | None,
+    key: str | None,
+    timeout_seconds: float = ANSWER_SECONDS,
+) -> Call[None]:
+    """What somebody else asks, put together by them: for `AsyncClient.forward`."""
+    said = () if key is None else (("Idempotency-Key", key),)
+    may_repeat = method == "GET" or key is not None
+    return Call(method, path, lambda *_: None, params, content, said, timeout_seconds, may_repeat)
 
 
 def status() -> Call[Status]:
