@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
-from typing import Self, TypeVar
+from typing import Any, Self, TypeVar
 from uuid import uuid4
 
 import httpx
@@ -27,7 +27,7 @@ from ..model import (
     WorkloadView,
 )  # fmt: skip
 from . import calls
-from .calls import Call, LogPart, Submitted
+from .calls import Answer, Call, LogPart, Submitted
 from .find import Place
 from .sender import BREAK_SECONDS, CONNECT_SECONDS, MOST_BREAKS, Finder, request_of
 
@@ -66,17 +66,24 @@ class Client(Finder):
         return place, http
 
     def _send(self, call: Call[T]) -> T:
+        answer = self._ask(call)
+        return calls.read(call, answer.status_code, answer.headers, answer.content)
+
+    def _ask(self, call: Call[Any]) -> httpx.Response:
         for is_last in (False, True):
             place, http = self._open()
             try:
-                answer = http.request(**request_of(call, place))
+                return http.request(**request_of(call, place))
             except httpx.HTTPError as error:
                 trouble = self.trouble(error, place, is_safe=call.may_repeat, is_last=is_last)
                 if trouble is not None:
                     raise trouble from error
-                continue
-            return calls.read(call, answer.status_code, answer.headers, answer.content)
         raise AssertionError  # the last one answers or raises
+
+    def forward(self, call: Call[None]) -> Answer:
+        """Ask what somebody else has put together, and hand back the answer as it is, a refusal too."""
+        answer = self._ask(call)
+        return Answer(answer.status_code, answer.headers, answer.content)
 
     def _listen(self, call: Call[None], *, silence_seconds: float | None) -> Iterator[tuple[Mapping[str, str], bytes]]:
         """The headers, and each part of an answer that goes on for long."""
