@@ -55,6 +55,8 @@ class Watch:
         #: Device -> readings in a row that showed something on it although nobody leases it.
         self._strange: dict[str, int] = {}
         self._asked_to_leave: dict[int, float] = {}
+        #: Workload -> since when its kernel has been seen dead while its keeper lives.
+        self._dead_since: dict[int, float] = {}
         self._ending: set[int] = set()
         self._accounts = Accounts()
         #: Device -> the least memory that it ever showed while it was empty.
@@ -194,14 +196,18 @@ class Watch:
         self._asked_to_leave = {id_: at for id_, at in self._asked_to_leave.items() if id_ in world.live}
         if self._loop.now() > self._looked_at + INVENTORY_SECONDS:
             self._spawn(self.look_for_devices())
-        for it in [*world.holders(), *world.queued()]:
+        held = [*world.holders(), *world.queued()]
+        self._dead_since = {it.id: self._dead_since[it.id] for it in held if it.id in self._dead_since}
+        for it in held:
             if it.kind is Kind.RESERVATION and it.holder is not None:
                 self._look_at_holder(it, it.holder)
 
     def _look_at_holder(self, it: Workload, holder: Holder) -> None:
         alive = holders.is_alive(holder)
+        if alive is not False:
+            self._dead_since.pop(it.id, None)
         is_done = it.outcome is not None
-        if alive and (is_done or it.overdue) and holder.kind in ENDED_BY_US:
+        if alive and holder.kind in ENDED_BY_US and self._must_leave(it, holder):
             if it.id not in self._ending:
                 self._ending.add(it.id)
                 self._spawn(self._end(it, holder))
@@ -210,9 +216,29 @@ class Watch:
             return
         if alive is None and holder.pid is not None:
             return  # it cannot be looked at now: that ends no lease
-        if alive is False or self._loop.has_lapsed(it):
+        if self._is_gone(it, holder):
             detail = f"its {holder.kind} {holder.name} has ended" if alive is False else f"{holder.name} did not renew"
             self._spawn(self._tell(SeeHolderGone(workload=it.id, holder_number=holder.number, detail=detail)))
+
+    def _must_leave(self, it: Workload, holder: Holder) -> bool:
+        """Whether a live holder is to be ended. A kernel may live on without its GPU: only where it is not clear."""
+        if it.overdue:
+            return True
+        if it.outcome is None:
+            return False
+        kept = self._loop.world.policy.kill_after_seconds if holder.kind == "kernel" else 0
+        return self._loop.now() >= (it.released_at or 0.0) + kept
+
+    def _is_gone(self, it: Workload, holder: Holder) -> bool:
+        """Whether nobody is behind a lease any more; a kernel whose keeper lives may be about to start anew."""
+        if holders.has_live_keeper(holder) is False:
+            return True
+        if holder.pid is None:
+            return self._loop.has_lapsed(it)
+        if holder.keeper_pid is None:
+            return True
+        since = self._dead_since.setdefault(it.id, self._loop.now())
+        return self._loop.now() >= since + self._loop.world.policy.lapse_seconds
 
     async def _end(self, it: Workload, holder: Holder) -> None:
         """SIGTERM once, SIGKILL when its time is over; only while the process is still its account's."""

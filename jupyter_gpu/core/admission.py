@@ -14,11 +14,14 @@ from ..model import Ask, JobSpec, Kind, Policy, Profile, QueuePolicy, Submit, Wa
 from ..units import format_bytes, format_seconds
 from .forecast import rank_ms
 from .lifecycle import Event, Submitted
-from .placement import most_at_once
+from .placement import most_at_once, suits
 from .quota import use_permille
 
 #: Beyond ten years a length is a slip of the keyboard, and instants made with it would lose their seconds.
 LONGEST_SECONDS = 10 * 366 * 86_400
+
+#: How the classes of MIG devices begin.
+MIG = "mig-"
 
 _USUAL_LEFTOVER_SECONDS = JobSpec(argv=(), folder="").leftover_seconds
 
@@ -155,6 +158,8 @@ def _limited(world: World, command: Submit, queue: QueuePolicy) -> Ask:
         raise LimitExceeded(f"one ask may contain {most} devices, not {ask.devices}", hint="Ask for fewer.")
     if ask.devices > 0:
         _refuse_the_impossible(world, ask)
+    if command.kind is Kind.RESERVATION and command.holder is not None and command.holder.kind == "kernel":
+        _refuse_what_one_process_cannot_see(world, ask)
     return ask
 
 
@@ -230,4 +235,19 @@ def _refuse_the_impossible(world: World, ask: Ask) -> None:
     raise LimitExceeded(
         f"{ask.devices} GPU{'s' if ask.devices > 1 else ''}{what} cannot be had on one node: the most is {most}",
         hint="`jupyter gpu devices` shows what there is.",
+    )
+
+
+def _refuse_what_one_process_cannot_see(world: World, ask: Ask) -> None:
+    """CUDA shows one MIG device to a process and drops the others in silence: never a success that wastes a slice."""
+    classes = sorted({device.device_class for device in world.devices.values() if suits(device, ask)})
+    if ask.devices < 2 or not any(name.startswith(MIG) for name in classes):  # noqa: PLR2004 - more than one
+        return
+    whole = [name for name in classes if not name.startswith(MIG)]
+    raise LimitExceeded(
+        f"one kernel cannot use {ask.devices} MIG devices, nor one beside a whole GPU: CUDA shows a process the first "
+        "and drops the others",
+        hint=f"Name a class of whole GPUs ({', '.join(whole)}), or ask for one device."
+        if whole
+        else "Ask for one larger device, or use one kernel for each.",
     )

@@ -191,7 +191,7 @@ def _move(world: World, command: Move, now: float) -> list[Event]:
     it = find(world, command.workload)
     if it.kind is Kind.JOB:
         raise Conflict(f"{it.title} is a job: its lease belongs to its attempts")
-    if it.state is not State.ACTIVE:
+    if it.state not in (State.QUEUED, State.ACTIVE):
         raise Conflict(f"{it.title} is {it.state}: there is no lease to move")
     number = 1 if it.holder is None else it.holder.number + 1
     return [Moved(at=now, workload=it.id, holder=msgspec.structs.replace(command.holder, number=number))]

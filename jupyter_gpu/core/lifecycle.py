@@ -161,6 +161,7 @@ TABLE: dict[tuple[State | None, type[Event]], State] = {
     (_NEW, Submitted): _Q,
     (_Q, Granted): _A,
     (_Q, Amended): _Q,
+    (_Q, Moved): _Q,  # a waiting ask passes to a kernel that was started anew, or to a changed one
     (_Q, Evicted): _Y,  # only work already handed over to an engine that places it: no lease
     (_Q, Ended): _E,
     (_A, Started): _A,

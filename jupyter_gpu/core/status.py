@@ -217,7 +217,7 @@ def sentence(world: World, it: Workload, caller: Caller, now: float, ahead: int 
         return f"It ended: {it.end}" + (f" ({it.detail})." if it.detail else ".")
     if it.state is State.YIELDING:
         if it.outcome is not None:
-            return "It is over; its devices are being checked before anybody else gets them."
+            return f"It is over; its devices are being checked before anybody else gets them.{_left_text(world, it)}"
         return f"It must yield ({it.eviction}) by {format_when(it.yield_by, now)}." + (
             f" {it.detail}." if it.detail else ""
         )
@@ -226,6 +226,19 @@ def sentence(world: World, it: Workload, caller: Caller, now: float, ahead: int 
     end = "" if it.lease is None or it.lease.ends_at is None else f" until {format_when(it.lease.ends_at, now)}"
     started = "" if it.kind is Kind.RESERVATION or it.started_at is not None else "; it is being started"
     return f"It holds {_devices_text(world, it)}{end}{started}."
+
+
+def _left_text(world: World, it: Workload) -> str:
+    """Like " GPU 0 still has process 4711 on it": what its kernel or command has left behind."""
+    parts = []
+    for uuid in it.lease.devices if it.lease is not None and it.lease.memory_bytes is None else ():
+        reading = world.readings.get(uuid)
+        if reading is not None and reading.processes and reading.at > (it.released_at or reading.at):
+            pids = [str(pid) for pid, _ in reading.processes]
+            more = f" and {len(pids) - MOST_NAMED} more" if len(pids) > MOST_NAMED else ""
+            what = f"process{'es' if len(pids) > 1 else ''} {', '.join(pids[:MOST_NAMED])}{more}"
+            parts.append(f" GPU {world.devices[uuid].index} still has {what} on it.")
+    return "".join(parts)
 
 
 def _devices_text(world: World, it: Workload) -> str:

@@ -156,6 +156,10 @@ class Holder(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     #: Clock ticks since boot, from /proc/PID/stat: with boot_id it tells a process from a later one with the same pid.
     start_ticks: int | None = None
     boot_id: str | None = None
+    #: Of a kernel: who looks after it and starts it anew (its Jupyter server). While this one lives, a kernel that is
+    #: gone may be a restart.
+    keeper_pid: int | None = None
+    keeper_start_ticks: int | None = None
 
 
 class Lease(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

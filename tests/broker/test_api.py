@@ -279,6 +279,17 @@ def test_nobody_holds_with_the_process_of_another(tmp_runtime: Places) -> None:
                     assert not believed or it.holder.start_ticks
                 odd = await ada.post("/workloads", json=RESERVATION | {"holder": {"kind": "attempt", "name": "1.1"}})
                 assert odd.status_code == 422
+                # Who keeps a kernel alive by being alive is looked at as closely.
+                for kind, keeper, believed in (
+                    ("kernel", child, True),
+                    ("command", child, False),
+                    *([("kernel", foreign, False)] if foreign else []),
+                ):
+                    holder = {"kind": kind, "name": "x", "keeper_pid": keeper.pid}
+                    await ada.post("/workloads", json=RESERVATION | {"holder": holder})
+                    it = broker.loop.world.workloads[broker.loop.world.last_id]
+                    assert it.holder is not None
+                    assert (it.holder.keeper_start_ticks is not None) is believed
             finally:
                 for process in (child, foreign):
                     if process is not None:

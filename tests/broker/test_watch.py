@@ -14,7 +14,7 @@ import pytest
 from jupyter_gpu.broker.engines import holders, procs
 from jupyter_gpu.broker.loop import Loop
 from jupyter_gpu.broker.watch import Watch
-from jupyter_gpu.model import Condition, EndReason, Holder, Release, Sample, SeeDevices, State, WaitingReason
+from jupyter_gpu.model import Condition, EndReason, Holder, Move, Release, Sample, SeeDevices, State, WaitingReason
 
 from .ground import FakeTelemetry, a_job, a_loop, a_reservation, devices
 
@@ -111,6 +111,19 @@ def a_holder(process: subprocess.Popen[bytes], kind: str) -> Holder:
     found = procs.find(process.pid)
     assert found is not None
     return Holder(kind=kind, name="sleeper", pid=process.pid, start_ticks=found.start_ticks, boot_id=procs.boot_id())
+
+
+def kept_by(holder: Holder, keeper: subprocess.Popen[bytes]) -> Holder:
+    """The holder with a process that looks after it."""
+    found = procs.find(keeper.pid)
+    assert found is not None
+    return msgspec.structs.replace(holder, keeper_pid=keeper.pid, keeper_start_ticks=found.start_ticks)
+
+
+def end(process: subprocess.Popen[bytes]) -> None:
+    """Kill a process, and see to it that it is gone."""
+    process.kill()
+    process.wait()
 
 
 def a_sleeper() -> subprocess.Popen[bytes]:
@@ -275,5 +288,90 @@ def test_a_stranger_does_not_hide_behind_the_name_of_a_display(tmp_path: Path) -
             assert loop.world.devices[GPU].condition is condition
             process.kill()
             process.wait()
+
+    story(tell, tmp_path)
+
+
+@pytest.mark.parametrize("ends", ["kernel first", "both"])
+def test_a_kernel_that_is_gone_may_be_a_restart_while_its_keeper_lives(tmp_path: Path, ends: str) -> None:
+    """A restart and a crash keep the lease; a killed Jupyter server leaks nothing."""
+
+    async def tell(loop: Loop, watch: Watch, telemetry: FakeTelemetry) -> None:
+        kernel, server = a_sleeper(), a_sleeper()
+        holder = kept_by(a_holder(kernel, "kernel"), server)
+        held = (await loop.handle(a_reservation(holder=holder))).workload or 0
+        end(kernel)
+        if ends == "kernel first":
+            watch.look_around()
+            assert not watch._tasks
+            assert loop.world.workloads[held].state is State.ACTIVE
+        end(server)
+        await look_until(loop, watch, held, State.YIELDING)
+
+    story(tell, tmp_path)
+
+
+def test_a_kernel_that_stays_away_longer_than_the_lapse_is_gone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its keeper has time to start it anew, and no more than that; one that came back has all of it again."""
+
+    async def tell(loop: Loop, watch: Watch, telemetry: FakeTelemetry) -> None:
+        kernel, server = a_sleeper(), a_sleeper()
+        held = (await loop.handle(a_reservation(holder=kept_by(a_holder(kernel, "kernel"), server)))).workload or 0
+        end(kernel)
+        watch._looked_at = float("inf")  # the devices are no matter here
+        began, lapse = loop.now(), loop.world.policy.lapse_seconds
+        watch.look_around()
+        again = a_sleeper()
+        await loop.handle(Move(workload=held, by="grace", holder=kept_by(a_holder(again, "kernel"), server)))
+        monkeypatch.setattr(loop, "_clock", lambda: began + lapse + 1)
+        watch.look_around()
+        assert str(watch._dead_since) == "{}"
+        end(again)
+        watch.look_around()
+        assert not watch._tasks
+        assert loop.world.workloads[held].state is State.ACTIVE
+        monkeypatch.setattr(loop, "_clock", lambda: began + 2 * lapse + 2)
+        await look_until(loop, watch, held, State.YIELDING)
+        end(server)
+
+    story(tell, tmp_path)
+
+
+def test_an_ask_before_its_kernel_runs_lives_with_its_keeper(tmp_path: Path) -> None:
+    """Papermill waits for a GPU before it starts a kernel: when it is killed meanwhile, nobody is granted anything."""
+
+    async def tell(loop: Loop, watch: Watch, telemetry: FakeTelemetry) -> None:
+        await loop.handle(a_reservation())
+        server = a_sleeper()
+        nobody = Holder(kind="kernel", name="k", boot_id=procs.boot_id())
+        waiting = (await loop.handle(a_reservation("ada", holder=kept_by(nobody, server)))).workload or 0
+        watch.look_around()
+        assert not watch._tasks
+        end(server)
+        await look_until(loop, watch, waiting, State.ENDED)
+        assert loop.world.workloads[waiting].end is EndReason.ABANDONED
+
+    story(tell, tmp_path)
+
+
+def test_a_released_kernel_is_ended_only_where_it_keeps_the_device(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may live on without its GPU; where that is not clear after `kill_after_seconds`, it is ended."""
+
+    async def tell(loop: Loop, watch: Watch, telemetry: FakeTelemetry) -> None:
+        kernel = a_sleeper()
+        asked = a_reservation(holder=a_holder(kernel, "kernel"))
+        mine = msgspec.structs.replace(asked, account=pwd.getpwuid(os.geteuid()).pw_name)
+        held = (await loop.handle(mine)).workload or 0
+        await loop.handle(Release(workload=held, by="grace"))
+        watch.look_around()
+        assert not watch._tasks
+        later = loop.now() + loop.world.policy.kill_after_seconds
+        monkeypatch.setattr(loop, "_clock", lambda: later)
+        watch.look_around()
+        assert await asyncio.to_thread(kernel.wait, 10) == -15
 
     story(tell, tmp_path)

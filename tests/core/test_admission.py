@@ -203,3 +203,38 @@ def test_a_key_with_another_command_is_a_slip_and_not_a_success():
         with pytest.raises(Conflict, match=f"the key 'k' belongs to job {first}"):
             play.do(other)
     assert list(play.world.workloads) == [first]
+
+
+SLICES = tuple(
+    a_device(5 + index, uuid=f"MIG-{index}", device_class="mig-3g.40gb", memory_bytes=40 * GIB) for index in range(2)
+)
+
+
+@pytest.mark.parametrize(
+    ("devices", "device_class", "said"),
+    [
+        (2, "mig-3g.40gb", "one kernel for each"),
+        (2, None, "Name a class of whole GPUs"),
+    ],
+)
+def test_two_mig_devices_for_one_kernel_are_refused_at_the_ask(devices, device_class, said):
+    """CUDA shows a process one MIG device and drops the others in silence (pytorch/pytorch#102715)."""
+    play = Play((a_device(0), a_device(1), *SLICES))
+
+    with pytest.raises(LimitExceeded, match="CUDA shows a process the first") as refused:
+        play.reservation(devices=devices, device_class=device_class)
+
+    assert said in str(refused.value.hint)
+
+
+def test_what_one_kernel_can_see_is_granted_to_it():
+    """One slice; several whole GPUs by their class; several slices to a job, which may run many processes."""
+    play = Play((a_device(0), a_device(1), *SLICES))
+
+    whole = play.reservation(devices=2, device_class=a_device(0).device_class)
+    one = play.reservation(device_class="mig-3g.40gb")
+
+    assert len(play[whole].lease.devices) == 2
+    assert play[one].lease.devices[0].startswith("MIG-")
+    play.do(Cancel(workload=one, by="bob"))
+    assert play.job(devices=2, device_class="mig-3g.40gb")

@@ -591,13 +591,22 @@ def test_a_job_is_neither_released_nor_moved():
         play.do(Move(workload=job, by="ada", holder=KERNEL))
 
 
-def test_only_a_live_lease_moves():
-    """A queued reservation has none."""
+def test_a_waiting_ask_moves_as_well_and_one_that_is_over_does_not():
+    """A kernel that is started anew, or changed for another, while it waits keeps its place in line."""
     play = Play(1)
-    play.running()
+    first = play.running()
+    waiting, behind = play.reservation("bob"), play.reservation("cleo")
 
+    assert play.do(Move(workload=waiting, by="bob", holder=Holder(kind="kernel", name="other"))) == [f"moved {waiting}"]
+
+    assert (play[waiting].state, play[waiting].lease) == (State.QUEUED, None)
+    assert (play[waiting].holder.name, play[waiting].holder.number) == ("other", 2)
+    play.do(SeeHolderGone(workload=waiting, holder_number=1))  # a late word of the kernel before
+    play.exit(first)
+    assert (play.state(waiting), play.state(behind)) == (State.ACTIVE, State.QUEUED)
+    play.do(Release(workload=waiting, by="bob"))
     with pytest.raises(Conflict, match="no lease to move"):
-        play.do(Move(workload=play.reservation(), by="bob", holder=KERNEL))
+        play.do(Move(workload=waiting, by="bob", holder=KERNEL))
 
 
 def test_pause_and_let_go():

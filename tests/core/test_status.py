@@ -3,8 +3,8 @@
 import pytest
 
 from jupyter_gpu.core.status import MOST_EXPLAINED, MOST_SHOWN, status, view
-from jupyter_gpu.model import Caller, Kind, Policy, Scope, State, Status, pack_bytes
-from tests.world import Play, a_job, a_reservation, a_spec
+from jupyter_gpu.model import Caller, Kind, Policy, Reading, Release, Scope, State, Status, pack_bytes
+from tests.world import GIB, Play, a_job, a_reservation, a_spec
 
 ADA = Caller(name="ada", account="ada", scopes=frozenset({Scope.READ}))
 GRACE = Caller(name="grace", account="grace", scopes=frozenset({Scope.READ}))
@@ -129,3 +129,18 @@ def test_a_wait_beside_a_free_device_says_what_is_short() -> None:
     (mine,) = (it for it in seen_by(play, ADA).workloads if it.is_mine)
 
     assert mine.reason.startswith("1 of the 2 GPUs it wants is free: GPU 0 is reserved by grace")
+
+
+def test_what_a_kernel_has_left_behind_is_named_to_its_owner() -> None:
+    """A child in a session of its own outlives its kernel and keeps the card (jupyter/jupyter_client#104)."""
+    play = Play(devices=1)
+    held = play.submit(a_reservation(owner="ada"))
+    play.do(Release(workload=held, by="ada"))
+    (before,) = seen_by(play, ADA).workloads
+    reading = Reading(uuid="gpu-0", at=play.now + 1, processes=((4711, GIB), (4712, None)))
+    play.world.readings["gpu-0"] = reading
+
+    (mine,) = seen_by(play, ADA).workloads
+
+    assert before.reason == "It is over; its devices are being checked before anybody else gets them."
+    assert mine.reason == f"{before.reason} GPU 0 still has processes 4711, 4712 on it."

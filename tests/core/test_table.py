@@ -114,7 +114,7 @@ def test_the_table_is_the_contract():
 
     assert drawn == {
         None: {"Submitted"},
-        State.QUEUED: {"Granted", "Amended", "Evicted", "Ended"},
+        State.QUEUED: {"Granted", "Amended", "Moved", "Evicted", "Ended"},
         State.ACTIVE: {"Started", "Amended", "Moved", "Released", "Evicted"},
         State.YIELDING: {"Released", "Evicted", "Overdue", "Requeued", "Ended"},
         State.ENDED: set(),

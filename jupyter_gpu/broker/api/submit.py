@@ -114,18 +114,34 @@ async def known_holder(holder: Holder, caller: Caller) -> Holder:
 
 
 def _with_own_process(holder: Holder, caller: Caller) -> Holder:
-    unknown = msgspec.structs.replace(holder, number=1, pid=None, start_ticks=None, boot_id=None)
-    if holder.pid is None or not caller.account or holder.boot_id not in (None, procs.boot_id()):
+    unknown = msgspec.structs.replace(
+        holder, number=1, pid=None, start_ticks=None, boot_id=None, keeper_pid=None, keeper_start_ticks=None
+    )
+    if not caller.account or holder.boot_id not in (None, procs.boot_id()):
         return unknown
+    ticks = _ticks_of(holder.pid, holder.start_ticks, caller)
+    keeper_ticks = _ticks_of(holder.keeper_pid, holder.keeper_start_ticks, caller) if holder.kind == "kernel" else None
+    return msgspec.structs.replace(
+        unknown,
+        pid=None if ticks is None else holder.pid,
+        start_ticks=ticks,
+        keeper_pid=None if keeper_ticks is None else holder.keeper_pid,
+        keeper_start_ticks=keeper_ticks,
+        boot_id=None if ticks is None and keeper_ticks is None else procs.boot_id(),
+    )
+
+
+def _ticks_of(pid: int | None, start_ticks: int | None, caller: Caller) -> int | None:
+    """When a process of the caller's began; None where it is gone, another's, or could not be looked at."""
+    if pid is None or pid == os.getpid():
+        return None
     try:
-        process = procs.find(holder.pid)
-    except OSError:  # it could not be looked at: then renewals tell
-        return unknown
-    if process is None or process.zombie or holder.start_ticks not in (None, process.start_ticks):
-        return unknown
-    if _user_of(holder.pid) != uid_of(caller.account) or holder.pid == os.getpid():
-        return unknown
-    return msgspec.structs.replace(holder, number=1, start_ticks=process.start_ticks, boot_id=procs.boot_id())
+        process = procs.find(pid)
+    except OSError:  # then renewals tell
+        return None
+    if process is None or process.zombie or start_ticks not in (None, process.start_ticks):
+        return None
+    return process.start_ticks if _user_of(pid) == uid_of(caller.account) else None
 
 
 def _user_of(pid: int) -> int | None:

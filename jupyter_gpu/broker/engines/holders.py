@@ -15,12 +15,12 @@ from . import procs
 
 def is_alive(holder: Holder) -> bool | None:
     """Whether the holder's process lives; None where no process is known, or it cannot be looked at now."""
-    if holder.pid is None:
-        return None
-    try:
-        return _find(holder) is not None
-    except OSError:
-        return None
+    return _lives(holder, holder.pid, holder.start_ticks)
+
+
+def has_live_keeper(holder: Holder) -> bool | None:
+    """Whether who would start it anew lives; None where nobody is known, or it cannot be looked at now."""
+    return _lives(holder, holder.keeper_pid, holder.keeper_start_ticks)
 
 
 def end(holder: Holder, *, by_force: bool, uid: int | None) -> bool:
@@ -30,7 +30,7 @@ def end(holder: Holder, *, by_force: bool, uid: int | None) -> bool:
     becomes somebody else's, whom its first user could not signal and we must not signal for them.
     """
     try:
-        proc = _find(holder)
+        proc = _find(holder, holder.pid, holder.start_ticks)
         if proc is None or (os.geteuid() == 0 and procs.users_of(proc.pid) != {uid}):
             return False
     except OSError:
@@ -38,10 +38,19 @@ def end(holder: Holder, *, by_force: bool, uid: int | None) -> bool:
     return procs.send(proc, signal.SIGKILL if by_force else signal.SIGTERM)
 
 
-def _find(holder: Holder) -> procs.Proc | None:
-    if holder.pid is None or holder.boot_id not in (None, procs.boot_id()):
+def _lives(holder: Holder, pid: int | None, start_ticks: int | None) -> bool | None:
+    if pid is None:
         return None
-    proc = procs.find(holder.pid)
-    if proc is None or proc.zombie or holder.start_ticks not in (None, proc.start_ticks):
+    try:
+        return _find(holder, pid, start_ticks) is not None
+    except OSError:
+        return None
+
+
+def _find(holder: Holder, pid: int | None, start_ticks: int | None) -> procs.Proc | None:
+    if pid is None or holder.boot_id not in (None, procs.boot_id()):
+        return None
+    proc = procs.find(pid)
+    if proc is None or proc.zombie or start_ticks not in (None, proc.start_ticks):
         return None
     return proc

@@ -24,10 +24,12 @@ def _run() -> None:
         sys.path[0:1] = [beside] if beside == os.path.realpath(folder) else [beside, folder]
     with open(copy, "rb") as file:  # noqa: PTH123
         code = compile(file.read(), copy, "exec", dont_inherit=True)
+    # A cell of a notebook has no original, and then a worker that is spawned must find the copy.
+    file_seen = original if os.path.exists(original) else copy  # noqa: PTH110
     main = sys.modules["__main__"].__dict__
     for left in ("_run", "os", "sys"):
         main.pop(left, None)
-    main.update(__file__=original, __doc__=None)
+    main.update(__file__=file_seen, __doc__=None)
     exec(code, main)  # noqa: S102 - that is the whole purpose
 
 
