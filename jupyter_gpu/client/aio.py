@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self, TypeVar
 from uuid import uuid4
@@ -51,9 +52,9 @@ class AsyncClient(Finder):
 
     async def close(self) -> None:
         """Let the connections go."""
-        if self._http is not None:
-            await self._http.aclose()
-            self._http = None
+        http, self._http = self._http, None  # who asks meanwhile opens a new one
+        if http is not None:
+            await http.aclose()
 
     async def _open(self) -> tuple[Place, httpx.AsyncClient]:
         place = self.place
@@ -89,7 +90,7 @@ class AsyncClient(Finder):
 
     async def _listen(
         self, call: Call[None], *, silence_seconds: float | None
-    ) -> AsyncIterator[tuple[Mapping[str, str], bytes]]:
+    ) -> AsyncGenerator[tuple[Mapping[str, str], bytes], None]:
         """The headers, and each part of an answer that goes on for long."""
         place, http = await self._open()
         timeout = httpx.Timeout(calls.ANSWER_SECONDS, connect=CONNECT_SECONDS, read=silence_seconds)
@@ -180,13 +181,15 @@ class AsyncClient(Finder):
             else:
                 return
 
-    async def stream(self) -> AsyncIterator[Change]:
+    async def stream(self) -> AsyncGenerator[Change, None]:
         """What changes, from a whole status on; BrokerUnavailable when the broker has gone away."""
         rest = b""
-        async for _, data in self._listen(calls.stream(), silence_seconds=calls.SILENCE_SECONDS):
-            *lines, rest = (rest + data).split(b"\n")
-            for line in filter(None, lines):
-                yield calls.change(line)
+        listening = self._listen(calls.stream(), silence_seconds=calls.SILENCE_SECONDS)
+        async with contextlib.aclosing(listening) as parts:  # who stops listening lets the connection go at once
+            async for _, data in parts:
+                *lines, rest = (rest + data).split(b"\n")
+                for line in filter(None, lines):
+                    yield calls.change(line)
 
     async def devices(self) -> DevicePage:
         """All devices with their newest readings."""

@@ -1,0 +1,277 @@
+"""The routes of the server extension: each admits, asks and answers; what is asked is done elsewhere.
+
+Jupyter's own rules hold: who may come in (login, token, Origin, XSRF) is decided by jupyter_server, and what they may
+do by its authorizer, as "read" or "write" of the resource "jupyter-gpu". GET changes nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Any, TypeVar, cast
+
+import msgspec
+from jupyter_core.utils import ensure_async
+from jupyter_server.auth.decorator import authorized, ws_authenticated
+from jupyter_server.base.handlers import APIHandler, JupyterHandler
+from jupyter_server.base.websocket import WebSocketMixin
+from tornado.web import Finish, HTTPError, authenticated
+from tornado.websocket import WebSocketHandler
+
+from ..client import AsyncClient
+from ..errors import BrokerUnavailable, GpuError, InvalidAsk, NotAllowed, NotFound, from_body
+from ..model import State
+from . import forwarding
+from .documents import FileJob, KernelAsk, KernelList, PinBody
+from .identity import Identity, identity_of
+from .jobs import submit_file
+
+if TYPE_CHECKING:
+    from .server import GpuExtension
+    from .upstream import Upstream
+
+RESOURCE = "jupyter-gpu"
+#: All bodies but those that are passed on hold a few words.
+BODY_BYTES = 64 << 10
+
+T = TypeVar("T")
+Method = TypeVar("Method", bound=Callable[..., Any])
+
+_encode = msgspec.json.Encoder().encode
+
+
+def admitted(method: Method) -> Method:
+    """Only for who is logged in and may do this: GET reads, all else writes."""
+    both: Any = authenticated(authorized(method))
+    return cast("Method", both)
+
+
+class Base(APIHandler):
+    """What our handlers share."""
+
+    auth_resource = RESOURCE
+    _work: asyncio.Task[Any] | None = None
+
+    @property
+    def gpu(self) -> GpuExtension:
+        """The extension."""
+        extension: GpuExtension = self.settings["jupyter_gpu"]
+        return extension
+
+    @property
+    def identity(self) -> Identity:
+        """In whose name the broker is asked."""
+        return identity_of(self)
+
+    @property
+    def client(self) -> AsyncClient:
+        """Who asks in this name."""
+        return self.gpu.clients.of(self.identity)
+
+    @property
+    def kernels(self) -> Any:
+        """What looks after the kernels."""
+        if self.gpu.kernels is None:
+            raise BrokerUnavailable("This server could not load what looks after kernels.", hint="Its log says why.")
+        return self.gpu.kernels
+
+    def set_default_headers(self) -> None:
+        """As everywhere in Jupyter, and nothing here is for caches."""
+        super().set_default_headers()
+        self.set_header("Cache-Control", "no-store")
+
+    def compute_etag(self) -> None:
+        """None: answers change from second to second."""
+
+    def read_body(self, kind: type[T], most: int = BODY_BYTES) -> T:
+        """The body as its struct; an empty one is an empty object."""
+        forwarding.check_size(self.request.body, most)
+        try:
+            document: T = msgspec.json.decode(self.request.body or b"{}", type=kind)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            raise InvalidAsk(f"The body cannot be meant: {error}.", hint="docs/api.md lists what is taken.") from None
+        return document
+
+    def say(self, document: object, status: int = HTTPStatus.OK) -> None:
+        """Answer with a document."""
+        self.set_status(status)
+        self.set_header("Content-Type", "application/json")
+        self.finish(_encode(document))
+
+    async def unless_gone(self, work: Coroutine[Any, Any, T]) -> T:
+        """Do what may take long, but only while the page is there to hear of it."""
+        self._work = asyncio.ensure_future(work)
+        try:
+            return await self._work
+        except asyncio.CancelledError:
+            if self._work.cancelled():
+                raise Finish from None
+            raise
+
+    def on_connection_close(self) -> None:
+        """The page went away."""
+        if self._work is not None:
+            self._work.cancel()
+
+    def write_error(self, status_code: int, **details: Any) -> None:
+        """Say what went wrong as {code, message, hint}: the only place where an error becomes an answer."""
+        error = details.get("exc_info", (None, None, None))[1]
+        if isinstance(error, GpuError):
+            self.set_status(getattr(error, "answered", error.http_status))
+        else:
+            error = of_jupyter(status_code, error, is_known=bool(self.current_user))
+        self.set_header("Content-Type", "application/json")
+        self.finish(_encode(error.to_body()))
+
+    def log_exception(self, typ: Any, value: Any, tb: Any) -> None:
+        """An expected error is one line; the answer says the rest."""
+        if isinstance(value, GpuError):
+            self.log.info("jupyter_gpu: %s %s: %a", self.request.method, self.request.path, str(value)[:300])
+        else:
+            super().log_exception(typ, value, tb)
+
+
+def of_jupyter(status: int, error: BaseException | None, *, is_known: bool) -> GpuError:
+    """What jupyter_server or tornado refused, in our words: a page that was open for too long is told to reload."""
+    message = (error.log_message or "") if isinstance(error, HTTPError) else ""
+    if status == HTTPStatus.FORBIDDEN and "xsrf" in message.lower():
+        return NotAllowed(message, hint="Reload the page: it was open for longer than its login.")
+    if status == HTTPStatus.FORBIDDEN and not is_known:
+        return NotAllowed("You are not logged in here.", hint="Log in, then reload the page.")
+    if not isinstance(error, HTTPError):
+        return GpuError("The Jupyter server failed at this.", hint="Its log says more: please report it.")
+    return from_body(status, {"message": message or HTTPStatus(status).phrase})
+
+
+class HelloHandler(Base):
+    """/hello."""
+
+    @admitted
+    async def get(self) -> None:
+        """Whom a page talks to; starts nothing."""
+        self.say(await self.gpu.hello(self.identity))
+
+
+class ForwardHandler(Base):
+    """/api/v1/PATH: the broker's own API, in the name of who asks."""
+
+    @admitted
+    async def get(self, _path: str) -> None:
+        """Ask the broker what the page asks."""
+        await self._pass_on()
+
+    @admitted
+    async def post(self, _path: str) -> None:
+        """As GET."""
+        await self._pass_on()
+
+    async def _pass_on(self) -> None:
+        call = forwarding.read(self.request)
+        answer = await self.unless_gone(self.client.forward(call))
+        self.set_status(answer.status)
+        for name, value in forwarding.headers(answer.headers, self.base_url):
+            self.set_header(name, value)
+        self.finish(answer.body)
+
+
+class KernelsHandler(Base):
+    """/kernels."""
+
+    @admitted
+    async def get(self) -> None:
+        """All kernels of this server, and what each has of the GPUs."""
+        self.say(KernelList(items=tuple(self.kernels.views())))
+
+
+class ReservationHandler(Base):
+    """/kernels/ID/reservation."""
+
+    @admitted
+    async def post(self, kernel_id: str) -> None:
+        """Ask for GPUs for a kernel: 201 where they are granted, 202 where it waits, with its reason."""
+        view = await self.kernels.reserve(kernel_id, self.read_body(KernelAsk), self.client)
+        self.say(view, HTTPStatus.CREATED if view.state is State.ACTIVE else HTTPStatus.ACCEPTED)
+
+    @admitted
+    async def delete(self, kernel_id: str) -> None:
+        """Leave the line, or give the GPUs back; a kernel that sees them is restarted without."""
+        self.say(await self.kernels.give_back(kernel_id, self.client))
+
+
+class PinHandler(Base):
+    """/kernels/ID/pin."""
+
+    @admitted
+    async def post(self, kernel_id: str) -> None:
+        """Let the kernel see what it was granted."""
+        body = self.read_body(PinBody)
+        self.say(await self.kernels.pin(kernel_id, self.client, restart=body.restart))
+
+
+class JobsHandler(Base):
+    """/jobs."""
+
+    @admitted
+    async def post(self) -> None:
+        """Send a script or notebook of the file browser to the queue."""
+        job, key = self.read_body(FileJob), self.request.headers.get("Idempotency-Key")
+        self.say(await submit_file(job, self.contents_manager, self.client, key=key), HTTPStatus.ACCEPTED)
+
+
+class UnknownHandler(Base):
+    """Every path of ours that is none."""
+
+    @admitted
+    async def get(self) -> None:
+        """Say so."""
+        raise NotFound(f"There is nothing at {self.request.path[:200]!a}.", hint="docs/api.md lists what there is.")
+
+    post = put = patch = delete = get
+
+
+class StreamHandler(WebSocketMixin, WebSocketHandler, JupyterHandler):
+    """/stream: a whole status and the kernels first, then what changes."""
+
+    auth_resource = RESOURCE
+    upstream: Upstream | None = None
+
+    def set_default_headers(self) -> None:
+        """None: tornado takes no headers on what becomes a websocket."""
+
+    @ws_authenticated
+    async def get(self, *args: Any, **words: Any) -> None:
+        """Let in who may read."""
+        may_read = self.authorizer.is_authorized(self, self.current_user, "read", RESOURCE)
+        if not await ensure_async(may_read):
+            raise HTTPError(HTTPStatus.FORBIDDEN, f"User is not authorized to read on resource: {RESOURCE}.")
+        await super().get(*args, **words)
+
+    def open(self) -> None:
+        """Listen with all others of the same name."""
+        super().open()
+        self.upstream = self.settings["jupyter_gpu"].upstreams.join(self, identity_of(self))
+
+    def on_message(self, message: str | bytes) -> None:
+        """Pages say nothing here."""
+
+    def on_close(self) -> None:
+        """The page went away."""
+        if self.upstream is not None:
+            self.upstream.leave(self)
+        super().on_close()
+
+
+_ID = "([0-9A-Za-z_-]{1,100})"
+
+#: Below the base URL of the server.
+ROUTES: list[tuple[str, type[Any]]] = [
+    ("jupyter-gpu/hello", HelloHandler),
+    ("jupyter-gpu/stream", StreamHandler),
+    ("jupyter-gpu/kernels", KernelsHandler),
+    (f"jupyter-gpu/kernels/{_ID}/reservation", ReservationHandler),
+    (f"jupyter-gpu/kernels/{_ID}/pin", PinHandler),
+    ("jupyter-gpu/jobs", JobsHandler),
+    ("jupyter-gpu/api/v1/(.+)", ForwardHandler),
+    ("jupyter-gpu/?.*", UnknownHandler),
+]

@@ -1,0 +1,314 @@
+"""One stream from the broker for each identity, however many pages listen.
+
+A page gets a whole status first, then what changes. Each frame is encoded once and written to all. A page that does not
+keep up loses samples at first, then everything, and gets a whole status when it can take one again; it holds nobody
+up. While the broker is away the pages are told so, once, and when it is back they begin anew.
+
+A broker is started for a page that comes, and for one that listened when the connection broke. A broker that ended in
+good order was stopped by somebody, and is left so until a page comes or asks for something.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import random
+from collections.abc import Callable, Iterable
+from typing import Any, Protocol
+
+import msgspec
+
+from ..errors import BrokerUnavailable, GpuError
+from ..model import Change, Status, WorkloadView
+from .documents import BrokerFrame, ChangeFrame, Frame, KernelsFrame, KernelView, StatusFrame
+from .identity import Clients, Identity
+from .picture import Picture
+
+#: Between two attempts to reach the broker: the first, then doubled, with chance in it, up to the longest.
+FIRST_PAUSE_SECONDS = 0.5
+LONGEST_PAUSE_SECONDS = 15.0
+#: A stream goes on for so long after its last page: most pages come back at once, being reloaded.
+KEEP_SECONDS = 30.0
+#: Quota and queue lengths are in no change: they are asked for so long after one, and now and then.
+SETTLE_SECONDS = 1.0
+REFRESH_SECONDS = 60.0
+#: So much may be on its way to one page.
+MOST_BEHIND_BYTES = 1 << 20
+
+_encode = msgspec.json.Encoder().encode
+_chance = random.SystemRandom()
+
+
+class Page(Protocol):
+    """A websocket of a page."""
+
+    def write_message(self, message: bytes) -> asyncio.Future[None]:
+        """Send; done when it has left."""
+
+
+class Watches(Protocol):
+    """What looks after the kernels."""
+
+    on_change: list[Callable[[], None]]
+
+    def views(self) -> tuple[KernelView, ...]:
+        """All kernels of this server."""
+
+    def see(self, view: WorkloadView) -> None:
+        """Hear of a workload of the caller's."""
+
+
+class Upstreams:
+    """All streams of this server."""
+
+    def __init__(self, clients: Clients, kernels: Watches | None, log: logging.Logger) -> None:
+        self.clients, self.log = clients, log
+        self._kernels = kernels
+        self._streams: dict[str, Upstream] = {}
+        self._is_due = False
+        if kernels is not None:
+            kernels.on_change.append(self._kernels_changed)
+
+    def join(self, page: Page, identity: Identity) -> Upstream:
+        """From now on the page hears what concerns this identity."""
+        stream = self._streams.get(identity.key)
+        if stream is None:
+            stream = self._streams[identity.key] = Upstream(self, identity)
+        stream.join(page)
+        return stream
+
+    def forget(self, stream: Upstream) -> None:
+        """Nobody listens to it any more."""
+        self._streams.pop(stream.identity.key, None)
+
+    async def close(self) -> None:
+        """End all streams."""
+        streams = list(self._streams.values())
+        self._streams.clear()
+        await asyncio.gather(*(stream.close() for stream in streams))
+
+    def see(self, views: Iterable[WorkloadView]) -> None:
+        """Tell what looks after the kernels of the caller's own work."""
+        if self._kernels is None:
+            return
+        for view in views:
+            if view.is_mine:
+                self._kernels.see(view)
+
+    def kernels_frame(self) -> bytes:
+        """The kernels as they are now."""
+        return _encode(KernelsFrame(kernels=() if self._kernels is None else self._kernels.views()))
+
+    def _kernels_changed(self) -> None:
+        """Tell all pages, once for all that changes in this turn of the loop."""
+        if not self._is_due:
+            self._is_due = True
+            asyncio.get_running_loop().call_soon(self._tell_kernels)
+
+    def _tell_kernels(self) -> None:
+        self._is_due = False
+        frame = self.kernels_frame()
+        for stream in self._streams.values():
+            stream.send(frame)
+
+
+class Listener:
+    """One page: it keeps up, or it waits for a whole status."""
+
+    def __init__(self, page: Page, greeting: Callable[[], list[bytes]]) -> None:
+        self._page, self._greeting = page, greeting
+        self._on_its_way = 0
+        self._needs_status = True
+
+    def begin_anew(self) -> None:
+        """Send everything, as soon as the page can take it."""
+        self._needs_status = True
+        if not self._on_its_way:
+            frames = self._greeting()
+            self._needs_status = not frames
+            for frame in frames:
+                self._write(frame)
+
+    def send(self, frame: bytes, *, is_sample: bool = False) -> None:
+        """Send, unless too much is on its way; the next sample makes up for this one, all else is made up for later."""
+        if self._needs_status:
+            self.begin_anew()
+        elif self._on_its_way and self._on_its_way + len(frame) > MOST_BEHIND_BYTES:
+            self._needs_status = not is_sample
+        else:
+            self._write(frame)
+
+    def _write(self, frame: bytes) -> None:
+        try:
+            written = self._page.write_message(frame)
+        except Exception:  # noqa: BLE001 - a page that is gone says so in several ways, and leaves by itself
+            return
+        self._on_its_way += len(frame)
+        written.add_done_callback(lambda done: self._left(len(frame), done))
+
+    def _left(self, size: int, done: asyncio.Future[None]) -> None:
+        self._on_its_way -= size
+        if done.cancelled() or done.exception() is not None:
+            return
+        if self._needs_status and not self._on_its_way:
+            self.begin_anew()
+
+
+class Upstream:
+    """The stream of one identity. It begins with the first page and ends a while after the last."""
+
+    def __init__(self, all_: Upstreams, identity: Identity) -> None:
+        self.identity = identity
+        self._all = all_
+        self._listeners: dict[Page, Listener] = {}
+        self._picture: Picture | None = None
+        #: The picture as a frame, until it changes.
+        self._whole: bytes | None = None
+        self._away: BrokerFrame | None = None
+        self._may_start = True
+        self._came = asyncio.Event()
+        self._is_stale = asyncio.Event()
+        self._closing: asyncio.TimerHandle | None = None
+        self._tasks = (asyncio.create_task(self._run()), asyncio.create_task(self._keep_fresh()))
+
+    def join(self, page: Page) -> None:
+        """A page comes: if the broker is away, it is looked for at once."""
+        if self._closing is not None:
+            self._closing.cancel()
+            self._closing = None
+        listener = self._listeners[page] = Listener(page, self._greeting)
+        listener.begin_anew()
+        self._may_start = True
+        self._came.set()
+
+    def leave(self, page: Page) -> None:
+        """A page goes."""
+        self._listeners.pop(page, None)
+        if not self._listeners and self._closing is None:
+            self._closing = asyncio.get_running_loop().call_later(KEEP_SECONDS, self._end)
+
+    def send(self, frame: bytes, *, is_sample: bool = False) -> None:
+        """Write a frame to all pages."""
+        for listener in list(self._listeners.values()):
+            listener.send(frame, is_sample=is_sample)
+
+    async def close(self) -> None:
+        """Hear no more."""
+        if self._closing is not None:
+            self._closing.cancel()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def _end(self) -> None:
+        self._all.forget(self)
+        for task in self._tasks:
+            task.cancel()
+
+    def _greeting(self) -> list[bytes]:
+        """How things stand, for a page that knows nothing."""
+        if self._picture is None:
+            return [] if self._away is None else [_frame(self._away), self._all.kernels_frame()]
+        if self._whole is None:
+            self._whole = _frame(StatusFrame(status=self._picture.whole()))
+        return [self._whole, self._all.kernels_frame()]
+
+    async def _run(self) -> None:
+        pause = FIRST_PAUSE_SECONDS
+        while True:
+            trouble = await self._hear()
+            if self._picture is not None:
+                pause = FIRST_PAUSE_SECONDS
+            self._go_away(trouble)
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._came.wait(), pause * _chance.uniform(0.5, 1.0))
+            pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
+
+    async def _hear(self) -> GpuError:
+        """Listen until it ends, and say why it did."""
+        self._came.clear()
+        client = self._all.clients.of(self.identity, start=self._may_start)
+        # One that cannot be started is not tried again every few seconds.
+        self._may_start = False
+        try:
+            async with contextlib.aclosing(client.stream()) as changes:
+                async for change in changes:
+                    self._take(change)
+        except GpuError as error:
+            # A broker that was there and broke off is wanted back.
+            self._may_start |= self._picture is not None
+            return error
+        except Exception as error:  # noqa: BLE001 - whatever it is, the pages are told and it is tried again
+            self._all.log.warning("jupyter_gpu: the stream broke off: %s: %s", type(error).__name__, error)
+            return BrokerUnavailable("The stream of the broker broke off.", hint="The server's log says why.")
+        return BrokerUnavailable(
+            "The broker was stopped.", hint="It is started again when you reserve or submit, or reload this page."
+        )
+
+    def _take(self, change: Change) -> None:
+        if change.status is not None:
+            self._see_whole(change.status)
+            return
+        if self._picture is None or change == Change():
+            return
+        self._picture.take(change)
+        self._whole = None
+        self._all.see(change.changes)
+        self.send(_frame(ChangeFrame(change=change)), is_sample=change.revision is None)
+        if change.revision is not None:
+            self._is_stale.set()
+
+    def _see_whole(self, status: Status) -> None:
+        """Begin anew: at first, and after the broker was away or we fell behind."""
+        if self._away is not None:
+            self._all.log.info("jupyter_gpu: the broker is there")
+            self._away = None
+            self.send(_frame(BrokerFrame(state="back")))
+        self._picture, self._whole = Picture(status), None
+        self._all.see(status.workloads)
+        for listener in list(self._listeners.values()):
+            listener.begin_anew()
+
+    def _go_away(self, trouble: GpuError) -> None:
+        away = BrokerFrame(state="away", message=trouble.message, hint=trouble.hint)
+        if away == self._away:
+            return
+        self._all.log.info("jupyter_gpu: %s", trouble.message)
+        self._away, self._picture, self._whole = away, None, None
+        for listener in list(self._listeners.values()):
+            listener.send(_frame(away))
+
+    async def _keep_fresh(self) -> None:
+        """Have quota and queue lengths follow what changed."""
+        while True:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._is_stale.wait(), REFRESH_SECONDS)
+            self._is_stale.clear()
+            await asyncio.sleep(SETTLE_SECONDS)  # what follows from a change is told with it
+            if self._picture is not None:
+                with contextlib.suppress(GpuError):
+                    self._refresh(await self._all.clients.of(self.identity, start=False).status())
+
+    def _refresh(self, status: Status) -> None:
+        if self._picture is None:
+            return
+        if status.revision < self._picture.revision:
+            self._is_stale.set()
+            return
+        has_news = self._picture.tells_less_than(status)
+        self._picture, self._whole = Picture(status), None
+        if has_news:
+            self.send(self._greeting()[0])
+
+
+def _frame(frame: Frame) -> bytes:
+    return _encode(frame)
+
+
+def read_frame(data: str | bytes) -> Any:
+    """What a frame says, for those who listen in Python."""
+    return _FRAMES.decode(data)
+
+
+_FRAMES = msgspec.json.Decoder(Frame)
