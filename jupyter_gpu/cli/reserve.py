@@ -6,7 +6,7 @@ import contextlib
 import os
 import re
 import shutil
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
@@ -197,21 +197,12 @@ def _give_up(face: Face, workload: int) -> None:
         face.client.cancel(workload)
 
 
-def variables(uuids: Iterable[str]) -> dict[str, str]:
-    """What pins a process to its GPUs."""
-    named = ",".join(uuids)
-    return {
-        "CUDA_VISIBLE_DEVICES": named,
-        "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
-        "NVIDIA_VISIBLE_DEVICES": named,
-    }
-
-
-def export_line(uuids: Iterable[str]) -> str:
+def export_line(it: WorkloadView) -> str:
     """Write the line that pins a shell."""
+    from .. import pins
     from .text import shell_word
 
-    return "export " + " ".join(f"{name}={shell_word(value)}" for name, value in variables(uuids).items())
+    return "export " + " ".join(f"{name}={shell_word(value)}" for name, value in pins.under(it.id, it.devices).items())
 
 
 def tell_held(face: Face, it: WorkloadView, *, only_export: bool = False) -> None:
@@ -223,14 +214,14 @@ def tell_held(face: Face, it: WorkloadView, *, only_export: bool = False) -> Non
         face.document(it)
         return
     if only_export:
-        face.write(export_line(it.devices) + "\n")
+        face.write(export_line(it) + "\n")
         return
     until = f" until {format_when(it.ends_at, face.now())}" if it.ends_at is not None else ""
     if face.holder is not None:  # who handed the holder in pins it as well
         face.say(f"Reservation {it.id} holds {held_by(face, it)}{until}. It ends with this {face.holder.kind}.")
         return
     face.say(f"Reservation {it.id} holds {held_by(face, it)}{until}. Pin this shell with:", "")
-    face.line(export_line(it.devices))
+    face.line(export_line(it))
     face.say("", f"It ends with this shell; give it back sooner with `jupyter gpu release {it.id}`.")
 
 
@@ -257,7 +248,7 @@ def _tell_waiting(face: Face, it: WorkloadView, holder: Holder, words: dict[str,
 
 def _become(face: Face, it: WorkloadView, command: tuple[str, ...]) -> NoReturn:
     """Turn into the command; the pid stays, and with it the lease."""
-    from .. import spawn
+    from .. import pins, spawn
     from ..units import format_when
     from .see import held_by
 
@@ -266,7 +257,7 @@ def _become(face: Face, it: WorkloadView, command: tuple[str, ...]) -> NoReturn:
         f"Reservation {it.id} holds {held_by(face, it)}{until}. Ctrl-C goes to the command now; its end gives back."
     )
     face.flush()
-    environ = dict(os.environ if face.environ is None else face.environ) | variables(it.devices)
+    environ = dict(os.environ if face.environ is None else face.environ) | pins.under(it.id, it.devices)
     try:
         spawn.become(command, environ)
     except OSError as error:

@@ -180,7 +180,7 @@ def _how_to_go_on(it: WorkloadView) -> Iterator[tuple[str, str]]:
         if it.holder is None:
             yield f"jupyter gpu wait {it.id}", "take it for this shell"
         else:
-            yield export_line(it.devices), ""
+            yield export_line(it), ""
         yield f"jupyter gpu extend {it.id} 1h", "more time"
         yield f"jupyter gpu release {it.id}", "give it back"
     elif it.is_mine and it.state is not State.ENDED:

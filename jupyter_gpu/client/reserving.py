@@ -17,13 +17,14 @@ from pathlib import Path
 
 import msgspec
 
+from .. import pins
 from ..environment import select
 from ..errors import GpuError, LeaseLost
+from ..jupyter.live import cuda_is_loaded
 from ..model import Ask, Holder, JobSpec, Kind, Status, SubmitBody, WorkloadView, pack_bytes
 from ..units import parse_bytes, parse_seconds
+from .holding import process_holder
 from .sync import Client
-
-_PIN = ("CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER")
 
 
 class Reservation:
@@ -128,8 +129,8 @@ def pinned(devices: Sequence[str]) -> Iterator[None]:
         )
         yield
         return
-    before = {word: os.environ.get(word) for word in _PIN}
-    os.environ.update(zip(_PIN, (",".join(devices) or "none", "PCI_BUS_ID"), strict=True))
+    before = {word: os.environ.get(word) for word in pins.NAMES}
+    os.environ.update(pins.variables(devices))
     try:
         yield
     finally:
@@ -140,21 +141,9 @@ def pinned(devices: Sequence[str]) -> Iterator[None]:
                 os.environ[word] = value
 
 
-def cuda_is_loaded() -> bool:
-    """Whether the driver's library is in this process: it reads CUDA_VISIBLE_DEVICES once, when it is first used."""
-    try:
-        return "libcuda.so" in Path("/proc/self/maps").read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return False
-
-
 def this_process() -> Holder:
-    """This process as a holder: pid, start time and boot, so that no later process is taken for it."""
-    stat = Path("/proc/self/stat").read_bytes().rpartition(b")")[2].split()
-    boot_id = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
-    return Holder(
-        kind="command", name=f"python {os.getpid()}", pid=os.getpid(), start_ticks=int(stat[19]), boot_id=boot_id
-    )
+    """This process as a holder."""
+    return process_holder("command", f"python {os.getpid()}")
 
 
 def submit(

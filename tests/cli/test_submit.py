@@ -190,8 +190,8 @@ def test_export_is_only_the_line(gpu):
 
     result = gpu("reserve", "--export")
 
-    line = f"export CUDA_VISIBLE_DEVICES={uuid} CUDA_DEVICE_ORDER=PCI_BUS_ID NVIDIA_VISIBLE_DEVICES={uuid}\n"
-    assert (result.out, result.err) == (line, "")
+    pin = f"CUDA_VISIBLE_DEVICES={uuid} CUDA_DEVICE_ORDER=PCI_BUS_ID NVIDIA_VISIBLE_DEVICES={uuid}"
+    assert (result.out, result.err) == (f"export {pin} JUPYTER_GPU_RESERVATION=15\n", "")
 
 
 def test_a_given_holder_is_used(gpu):
@@ -308,6 +308,7 @@ def test_a_command_takes_our_place_and_is_pinned(gpu, became):
         "CUDA_VISIBLE_DEVICES": uuid,
         "NVIDIA_VISIBLE_DEVICES": uuid,
         "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
+        "JUPYTER_GPU_RESERVATION": "15",
     }
     assert result.out == ""
     assert "Ctrl-C goes to the command" in result.err

@@ -11,6 +11,7 @@ import re
 import shlex
 from pathlib import PurePath
 
+from ... import pins
 from ...model import JobSpec, unpack_bytes
 from .accounts import Account
 from .base import Attempt
@@ -18,8 +19,8 @@ from .notice import SHELLS
 
 #: What only the engine may say; a job submitted from within a job must not inherit it.
 OURS = (
-    "CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES", "JUPYTER_GPU_JOB", "JUPYTER_GPU_ATTEMPT",
-    "JUPYTER_GPU_CHECKPOINT_DIR", "JUPYTER_GPU_RESUME_FROM", "JUPYTER_GPU_DEADLINE", "JUPYTER_GPU_NOTICE_FILE",
+    *pins.NAMES, pins.RESERVATION, pins.KERNEL, "JUPYTER_GPU_JOB", "JUPYTER_GPU_ATTEMPT", "JUPYTER_GPU_CHECKPOINT_DIR",
+    "JUPYTER_GPU_RESUME_FROM", "JUPYTER_GPU_DEADLINE", "JUPYTER_GPU_NOTICE_FILE",
 )  # fmt: skip
 _PYTHON = re.compile(r"(python|pypy)[\d.]*t?")
 
@@ -76,16 +77,13 @@ def environment(attempt: Attempt, notice_file: str, account: Account) -> dict[st
     given = {text(name): text(value) for name, value in attempt.spec.environment.items()}
     for name in OURS:
         given.pop(name, None)
-    uuids = ",".join(device.uuid for device in attempt.devices) or "none"
     given.setdefault("PYTHONUNBUFFERED", "1")
     if account.uid is None:
         given = account.environment | given
     else:
         given |= account.environment
     given |= {
-        "CUDA_VISIBLE_DEVICES": uuids,
-        "NVIDIA_VISIBLE_DEVICES": uuids,
-        "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
+        **pins.variables(device.uuid for device in attempt.devices),
         "JUPYTER_GPU_NOTICE_FILE": notice_file,
         "JUPYTER_GPU_CHECKPOINT_DIR": checkpoint_dir(attempt),
         **tags(attempt.workload, attempt.attempt),
