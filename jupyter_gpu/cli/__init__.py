@@ -10,7 +10,7 @@ from __future__ import annotations
 import difflib
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -75,12 +75,14 @@ _MEANT = {
 class Verbs(click.Group):
     """The group, whose commands are imported when they are called."""
 
-    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
+    def list_commands(self, ctx: click.Context) -> list[str]:
         """Name the verbs in the order of the help."""
-        return list(_HOME)
+        return [*_HOME, *(verb for verb, command in _own(ctx).items() if verb not in _HOME and not command.hidden)]
 
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Import the verb."""
+        if cmd_name in _own(ctx):
+            return _own(ctx)[cmd_name]
         if cmd_name not in _HOME:
             return None
         module = import_module(f".{_HOME[cmd_name][0]}", __package__)
@@ -97,17 +99,26 @@ class Verbs(click.Group):
                 click.echo(ctx.get_help())
                 ctx.exit()
             return self.resolve_command(ctx, [args[1], "--help"])
-        if word in _HOME or word.startswith("-") or ctx.resilient_parsing:
+        if word in _HOME or word in _own(ctx) or word.startswith("-") or ctx.resilient_parsing:
             return super().resolve_command(ctx, args)
         near = [_MEANT[word]] if word in _MEANT else difflib.get_close_matches(word, _HOME, n=2)
         meant = f" Did you mean {' or '.join(near)}?" if near else ""
         raise click.UsageError(f"There is no command {word!r}.{meant}", ctx)
 
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """List the verbs by what they are for."""
+        own = {verb: it.get_short_help_str(80) for verb, it in _own(ctx).items() if not it.hidden}
         for title, verbs in VERBS.items():
             with formatter.section(title):
-                formatter.write_dl([(f"{verb:<10}", text) for verb, (_, text) in verbs.items()])
+                formatter.write_dl([(f"{verb:<10}", own.pop(verb, text)) for verb, (_, text) in verbs.items()])
+        if own:
+            with formatter.section("Here"):
+                formatter.write_dl([(f"{verb:<10}", text) for verb, text in own.items()])
+
+
+def _own(ctx: click.Context | None) -> Mapping[str, click.Command]:
+    # While completing, the group has made no Face.
+    return getattr(getattr(ctx, "obj", None), "own", {})
 
 
 @click.group(
@@ -170,7 +181,7 @@ def run(
 
 def _call(face: Face, args: list[str]) -> int:
     # Not Group.main: that ends the process for a closed pipe, and Ctrl-C has its own sentences here.
-    with gpu.make_context(PROGRAM, args, obj=face) as ctx:
+    with gpu.make_context(face.program, args, obj=face) as ctx:
         answer: Any = gpu.invoke(ctx)
     return answer if isinstance(answer, int) else 0
 

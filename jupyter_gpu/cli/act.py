@@ -72,7 +72,7 @@ def wait(face: Face, workloads: tuple[int, ...], until: str | None, timeout: int
         then = "active" if takes else until or "ended"
         _say_what_for(face, it, then)
         left = None if deadline is None else max(0.0, deadline - face.now())
-        it = face.client.wait(workload, then, left)
+        it = face.wait_for(workload, then, left)
         codes.append(exit_code_of(it, then))
         return _taken(face, it, only_export=export) if takes and it.end is None else _told(face, it, _stands_at(face))
 
@@ -108,7 +108,7 @@ def _taken(face: Face, it: WorkloadView, *, only_export: bool) -> WorkloadView:
 
 def _say_what_for(face: Face, it: WorkloadView, until: str) -> None:
     """Say to who sits at a terminal what is waited for; a script knows."""
-    if it.end is not None or (until == "active" and it.state != "queued") or not face.err.is_terminal:
+    if it.end is not None or (until == "active" and it.state != "queued") or not face.is_attended:
         return
     what = "end" if until == "ended" else "hold its GPUs" if it.ask.devices != 1 else "hold its GPU"
     face.aside(f"Waiting for {title(it)[0].lower()}{title(it)[1:]} to {what}. {why(it)}")
@@ -121,7 +121,7 @@ def _stands_at(face: Face) -> Callable[[WorkloadView], str]:
 def wait_for_end(face: Face, workload: int) -> int:
     """Wait for one job and end as it ended: 0 if it succeeded, 1 otherwise."""
     with face.going_on(lambda: goes_on(face, workload)):
-        it = face.client.wait(workload, "ended", None)
+        it = face.wait_for(workload, "ended", None)
     if face.as_json:
         face.document(it)
     else:

@@ -10,7 +10,7 @@ import contextlib
 import json
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
 import click
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
     from ..client import Client
-    from ..model import Holder
+    from ..model import Holder, Script, WorkloadView
 
 R = TypeVar("R")
 T = TypeVar("T")
@@ -55,6 +55,14 @@ class Face:
         self.environ = environ
         self.url: str | None = None
         self.as_json = False
+        #: How the command line begins here, for usage texts.
+        self.program = "jupyter gpu"
+        #: Verbs of the surroundings, beside those of the terminal or in their place: a kernel pins itself.
+        self.own: Mapping[str, click.Command] = {}
+        #: The text that `submit` runs as a Python script, where there is one: a cell of a notebook.
+        self.cell: Script | None = None
+        #: What `submit` or `reserve` asked for, as it was accepted.
+        self.sent: WorkloadView | None = None
 
     @property
     def client(self) -> Client:
@@ -161,6 +169,35 @@ class Face:
         for line in lines:
             self.err.print(line, soft_wrap=not self.err.is_terminal)
 
+    def tell_usage(self, message: str, hint: str | None) -> None:
+        """Tell that the words of the command could not be read."""
+        if self.as_json:
+            self.err.file.write(json.dumps({"code": "invalid-ask", "message": message, "hint": hint}) + "\n")
+            return
+        self.err.print(f"Error: {message}", soft_wrap=not self.err.is_terminal)
+        if hint:
+            self.err.print(hint, soft_wrap=not self.err.is_terminal)
+
+    def held(self, it: WorkloadView, text: str) -> None:  # noqa: ARG002 - for those who pin
+        """Say what the holder that was handed in has now. Who handed it in pins it as well."""
+        self.say(f"{text} It ends with this {self.holder.kind if self.holder is not None else 'process'}.")
+
+    @property
+    def is_attended(self) -> bool:
+        """Whether a person reads along, and not only a script."""
+        return self.err.is_terminal
+
+    @property
+    def may_watch(self) -> bool:
+        """Whether a picture may be shown until Ctrl-C."""
+        return True
+
+    def wait_for(
+        self, workload: int, until: str, seconds: float | None, *, raise_on_timeout: bool = True
+    ) -> WorkloadView:
+        """Wait for a workload, as the client does."""
+        return self.client.wait(workload, until, seconds, raise_on_timeout=raise_on_timeout)
+
     def after_ctrl_c(self) -> None:
         """Begin a new line: the terminal has written ^C."""
         if not self.as_json:
@@ -232,13 +269,7 @@ def for_each(face: Face, things: Iterable[T], act: Callable[[T], R]) -> tuple[li
 
 def usage_error(face: Face, error: click.ClickException) -> int:
     """Tell that the words of the command could not be read."""
-    if face.as_json:
-        body = {"code": "invalid-ask", "message": error.format_message(), "hint": _usage_hint(error)}
-        face.err.file.write(json.dumps(body) + "\n")
-        return error.exit_code
-    face.err.print(f"Error: {error.format_message()}", soft_wrap=not face.err.is_terminal)
-    if hint := _usage_hint(error):
-        face.err.print(hint, soft_wrap=not face.err.is_terminal)
+    face.tell_usage(error.format_message(), _usage_hint(error))
     return error.exit_code
 
 

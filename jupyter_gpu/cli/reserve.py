@@ -62,7 +62,7 @@ def _no_dashes(ctx: click.Context, words: Sequence[str]) -> click.UsageError:
     )
 
 
-def _read_count(ctx: click.Context, words: tuple[str, ...]) -> int:
+def read_count(ctx: click.Context, words: tuple[str, ...]) -> int:
     """Read N. What follows it, or stands in its place, was meant as a command."""
     count, rest = 1, words
     if words and words[0].isdigit():
@@ -95,14 +95,14 @@ def reserve(ctx: click.Context, /, **words: Any) -> int:
     """
     face = ctx.find_object(Face) or Face()
     command = ctx.meta.get("jupyter_gpu.command")
-    words["count"] = _read_count(ctx, words["numbers"])
+    words["count"] = read_count(ctx, words["numbers"])
     _refuse_mixtures(face, command, words)
     if command is not None:
         return _become(face, _for_command(face, words), command)
     holder = shell_of(face)
     # Nobody would know of a grant that comes after --no-wait has answered. So it gets a no-show time and no holder.
     waits_alone = not words["may_wait"] and face.holder is None
-    it = _ask(face, words, None if waits_alone else holder)
+    it = send_reservation(face, words, None if waits_alone else holder)
     if it.devices and waits_alone:
         it = face.client.move(it.id, holder)
     elif not it.devices and words["may_wait"]:
@@ -135,7 +135,8 @@ def shell_of(face: Face) -> Holder:
     return shell_holder() if face.holder is None else face.holder
 
 
-def _ask(face: Face, words: dict[str, Any], holder: Holder | None) -> WorkloadView:
+def send_reservation(face: Face, words: dict[str, Any], holder: Holder | None) -> WorkloadView:
+    """Ask for what the words say."""
     from ..model import Kind, SubmitBody
 
     body = SubmitBody(
@@ -163,7 +164,7 @@ def _for_command(face: Face, words: dict[str, Any]) -> WorkloadView:
     from .text import WAITS
 
     # The command takes our place and keeps our pid, so the lease ends when it does.
-    it = _ask(face, words, process_holder("command"))
+    it = send_reservation(face, words, process_holder("command"))
     if not it.devices and words["may_wait"]:
         it = _wait(face, it, words["timeout"])
     _refuse_the_ended(it)
@@ -183,7 +184,7 @@ def _wait(face: Face, it: WorkloadView, timeout: int | None) -> WorkloadView:
 
     face.aside(f"Reservation {it.id} waits. {why(it)} Ctrl-C gives its place up.")
     try:
-        return face.client.wait(it.id, "active", timeout, raise_on_timeout=False)
+        return face.wait_for(it.id, "active", timeout, raise_on_timeout=False)
     except KeyboardInterrupt:
         _give_up(face, it.id)
         face.after_ctrl_c()
@@ -218,7 +219,7 @@ def tell_held(face: Face, it: WorkloadView, *, only_export: bool = False) -> Non
         return
     until = f" until {format_when(it.ends_at, face.now())}" if it.ends_at is not None else ""
     if face.holder is not None:  # who handed the holder in pins it as well
-        face.say(f"Reservation {it.id} holds {held_by(face, it)}{until}. It ends with this {face.holder.kind}.")
+        face.held(it, f"Reservation {it.id} holds {held_by(face, it)}{until}.")
         return
     face.say(f"Reservation {it.id} holds {held_by(face, it)}{until}. Pin this shell with:", "")
     face.line(export_line(it))

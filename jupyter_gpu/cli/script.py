@@ -56,6 +56,7 @@ def pack(text: str) -> str:
 def make_command(
     argv: Sequence[str],
     *,
+    text: Script | None = None,
     folder: str | None = None,
     environ: Mapping[str, str],
     wanted: Sequence[str] = (),
@@ -63,16 +64,16 @@ def make_command(
     retries: int | None = None,
     grace_seconds: int | None = None,
 ) -> Command:
-    """Read a command line as the caller's shell would run it, here and now; refuse what could not run at all."""
+    """Read a command line as the caller's shell would run it, here and now; refuse what could not run at all.
+
+    `text` is a script that is in no file: the word after the program only names it.
+    """
     where = _folder(folder)
     program = _find(argv[0], where, environ.get("PATH"))
-    script, notes = None, _notes_of_a_shell(argv)
-    _refuse_a_missing_script(argv, where, environ.get("PATH"))
-    index = script_index(argv, where)
-    if index is not None:
-        script, note = _read(argv[index], where)
-        index = index if script is not None else None
-        notes += [note] if note else []
+    if text is None:
+        index, script, notes = _script(argv, where, environ.get("PATH"))
+    else:
+        index, script, notes = 1, text, _notes_of_a_shell(argv)
     variables, given = _environment(environ, wanted)
     spec = JobSpec(
         argv=tuple(map(pack, argv)),
@@ -85,6 +86,17 @@ def make_command(
         recorded={"program": pack(program)},
     )
     return Command(spec, script, tuple(notes), given)
+
+
+def _script(argv: Sequence[str], folder: str, path: str | None) -> tuple[int | None, Script | None, list[str]]:
+    """Find the submitted script and read it; with what the person who submits should know."""
+    notes = _notes_of_a_shell(argv)
+    _refuse_a_missing_script(argv, folder, path)
+    index = script_index(argv, folder)
+    if index is None:
+        return None, None, notes
+    script, note = _read(argv[index], folder)
+    return (None if script is None else index), script, notes + ([note] if note else [])
 
 
 def shell_argv(text: str) -> tuple[str, str, str]:

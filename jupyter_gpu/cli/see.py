@@ -25,6 +25,8 @@ def status(face: Face, watch: bool) -> None:
     """Show the GPUs and who holds them, your work, your quota and how many wait."""
     if watch and face.as_json:
         raise click.UsageError("--watch shows a picture and --json one document: choose one.")
+    if watch and not face.may_watch:
+        raise click.UsageError("--watch would keep this kernel busy. `jupyter_gpu.GpuMonitor()` updates itself.")
     if watch and face.out.is_terminal:
         from .watch import watch_status
 

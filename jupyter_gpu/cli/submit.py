@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import uuid
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -46,7 +47,8 @@ def ask_options(command: Callable[..., Any]) -> Callable[..., Any]:
 def send(face: Face, body: SubmitBody, *, key: str | None = None, keep: tuple[str, ...] = ()) -> WorkloadView:
     """Ask. With a key of its own each command is one workload, however often it had to be sent."""
     with face.going_on("It may have been accepted already; `jupyter gpu queue --mine` shows it."):
-        return face.client.submit(body, idempotency_key=key or uuid.uuid4().hex, keep=keep)
+        face.sent = face.client.submit(body, idempotency_key=key or uuid.uuid4().hex, keep=keep)
+    return face.sent
 
 
 def make_ask(devices: int, seconds: int | None, words: dict[str, Any]) -> Ask:
@@ -113,17 +115,22 @@ def submit(face: Face, /, gpus: int, seconds: int | None, **words: Any) -> int:
 def _body(face: Face, gpus: int, seconds: int | None, words: dict[str, Any]) -> tuple[SubmitBody, Command]:
     from ..model import Kind, SubmitBody
     from .script import make_command, shell_argv
+    from .text import unpacked
     from .when import parse_instant
 
     argv, line = words["argv"], words["shell_line"]
-    if line is not None and argv:
+    if line is not None and (argv or face.cell is not None):
         raise click.UsageError("Give a command, or a line for a shell with --shell, not both.")
+    if face.cell is not None:
+        # The cell runs with this interpreter; what follows the options are its arguments.
+        argv = (sys.executable, unpacked(face.cell.name), *argv)
     if line is None and not argv:
         raise InvalidAsk(
             "There is no command to run.", hint="Write it after --, as in `jupyter gpu submit -- python train.py`."
         )
     command = make_command(
         argv if line is None else shell_argv(line),
+        text=face.cell,
         folder=words["folder"],
         environ=os.environ if face.environ is None else face.environ,
         wanted=words["env"],
