@@ -327,6 +327,7 @@ class Loop:
     def _tell(self, events: Iterable[Event]) -> None:
         workloads: set[int] = set()
         devices: set[str] = set()
+        everything = False
         for event in events:
             if isinstance(event, OfWorkload):
                 workloads.add(event.workload)
@@ -336,8 +337,8 @@ class Loop:
                 workloads.update(event.reasons)
             elif isinstance(event, DeviceMarked):
                 devices.add(event.device)
-            elif isinstance(event, DeviceAppeared):
-                devices.add(event.device.uuid)
+            elif isinstance(event, DeviceAppeared | PolicyLoaded):
+                everything = True
         for id_ in workloads:
             for changed in self._watchers.pop(id_, ()):
                 if not changed.done():
@@ -345,8 +346,9 @@ class Loop:
             if id_ not in self.world.live:
                 self._renew_by.pop(id_, None)
                 self.touch()
-        if workloads or devices:
-            self.publisher.publish(self.world.revision, frozenset(workloads), frozenset(devices))
+        if workloads or devices or everything:
+            names = frozenset(workloads), frozenset(devices)
+            self.publisher.publish(self.world.revision, *names, everything=everything)
 
     # -- time
 

@@ -20,6 +20,8 @@ class Published(msgspec.Struct, frozen=True, kw_only=True):
     revision: int
     workloads: frozenset[int]
     devices: frozenset[str]
+    #: More changed than names can say: the rules, or which devices there are. Whoever shows anything shows it anew.
+    everything: bool = False
 
 
 class Subscription:
@@ -79,9 +81,11 @@ class Publisher:
         """Take a line away."""
         self._subscriptions.discard(subscription)
 
-    def publish(self, revision: int, workloads: frozenset[int], devices: frozenset[str]) -> None:
+    def publish(
+        self, revision: int, workloads: frozenset[int], devices: frozenset[str], *, everything: bool = False
+    ) -> None:
         """Tell of one commit."""
-        self._put(Published(revision=revision, workloads=workloads, devices=devices))
+        self._put(Published(revision=revision, workloads=workloads, devices=devices, everything=everything))
 
     def send(self, line: bytes) -> None:
         """Pass a ready line to everybody: encoded once, whoever listens."""

@@ -9,7 +9,8 @@ looks once more; what may be done twice is then sent again. Every error is a Gpu
 
 from .aio import AsyncClient
 from .calls import LogPart
+from .following import fold
 from .reserving import Reservation, reserve, status, submit
 from .sync import Client
 
-__all__ = ["AsyncClient", "Client", "LogPart", "Reservation", "reserve", "status", "submit"]
+__all__ = ["AsyncClient", "Client", "LogPart", "Reservation", "fold", "reserve", "status", "submit"]

@@ -31,6 +31,7 @@ from ..model import (
 from . import calls
 from .calls import Answer, Call, LogPart, Submitted
 from .find import Place
+from .following import fold
 from .sender import BREAK_SECONDS, CONNECT_SECONDS, MOST_BREAKS, Finder, request_of
 
 T = TypeVar("T")
@@ -181,15 +182,41 @@ class AsyncClient(Finder):
             else:
                 return
 
-    async def stream(self) -> AsyncGenerator[Change, None]:
-        """What changes, from a whole status on; BrokerUnavailable when the broker has gone away."""
+    async def stream(self, held: Status | None = None) -> AsyncGenerator[Change, None]:
+        """What changes, to be folded into the document you hold; without one, or too old a one, first a whole status.
+
+        BrokerUnavailable when the broker has gone away.
+        """
         rest = b""
-        listening = self._listen(calls.stream(), silence_seconds=calls.SILENCE_SECONDS)
+        listening = self._listen(calls.stream(held), silence_seconds=calls.SILENCE_SECONDS)
         async with contextlib.aclosing(listening) as parts:  # who stops listening lets the connection go at once
             async for _, data in parts:
                 *lines, rest = (rest + data).split(b"\n")
                 for line in filter(None, lines):
                     yield calls.change(line)
+
+    async def follow_status(self, held: Status | None = None) -> AsyncGenerator[Status, None]:
+        """The whole document as it changes, first as it is now; taken up again where the connection broke.
+
+        BrokerUnavailable when the broker has stopped.
+        """
+        breaks, has_stopped = 0, False
+        while True:
+            try:
+                async with contextlib.aclosing(self.stream(held)) as changes:
+                    async for change in changes:
+                        before, held = held, fold(held, change)
+                        breaks, has_stopped = 0, False
+                        if held is not before:
+                            yield held
+            except BrokerUnavailable:
+                breaks += 1
+                # Whoever stops a broker does not want it started again by those who look on.
+                if has_stopped or breaks > MOST_BREAKS:
+                    raise
+            else:
+                has_stopped = True
+            await asyncio.sleep(BREAK_SECONDS)
 
     async def devices(self) -> DevicePage:
         """All devices with their newest readings."""

@@ -270,9 +270,10 @@ def follow_log(workload_id: int, attempt: int | None = None, offset: int = 0) ->
     return Call("GET", path, lambda *_: None, _params(attempt=attempt, offset=offset, follow=True))
 
 
-def stream() -> Call[None]:
-    """GET /stream; its lines are read as they come."""
-    return Call("GET", "/stream", lambda *_: None, timeout_seconds=SILENCE_SECONDS)
+def stream(held: Status | None = None) -> Call[None]:
+    """GET /stream, from the document that is held on; its lines are read as they come."""
+    known = () if held is None else _params(since=held.revision, store=held.store_id)
+    return Call("GET", "/stream", lambda *_: None, known, timeout_seconds=SILENCE_SECONDS)
 
 
 def wait(workload_id: int, until: str, seconds: float) -> Call[WorkloadView]:

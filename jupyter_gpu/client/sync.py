@@ -29,6 +29,7 @@ from ..model import (
 from . import calls
 from .calls import Answer, Call, LogPart, Submitted
 from .find import Place
+from .following import fold
 from .sender import BREAK_SECONDS, CONNECT_SECONDS, MOST_BREAKS, Finder, request_of
 
 T = TypeVar("T")
@@ -172,12 +173,37 @@ class Client(Finder):
             else:
                 return
 
-    def stream(self) -> Iterator[Change]:
-        """What changes, from a whole status on; BrokerUnavailable when the broker has gone away."""
+    def stream(self, held: Status | None = None) -> Iterator[Change]:
+        """What changes, to be folded into the document you hold; without one, or too old a one, first a whole status.
+
+        BrokerUnavailable when the broker has gone away.
+        """
         rest = b""
-        for _, data in self._listen(calls.stream(), silence_seconds=calls.SILENCE_SECONDS):
+        for _, data in self._listen(calls.stream(held), silence_seconds=calls.SILENCE_SECONDS):
             *lines, rest = (rest + data).split(b"\n")
             yield from map(calls.change, filter(None, lines))
+
+    def follow_status(self, held: Status | None = None) -> Iterator[Status]:
+        """The whole document as it changes, first as it is now; taken up again where the connection broke.
+
+        BrokerUnavailable when the broker has stopped.
+        """
+        breaks, has_stopped = 0, False
+        while True:
+            try:
+                for change in self.stream(held):
+                    before, held = held, fold(held, change)
+                    breaks, has_stopped = 0, False
+                    if held is not before:
+                        yield held
+            except BrokerUnavailable:
+                breaks += 1
+                # Whoever stops a broker does not want it started again by those who look on.
+                if has_stopped or breaks > MOST_BREAKS:
+                    raise
+            else:
+                has_stopped = True
+            time.sleep(BREAK_SECONDS)
 
     def devices(self) -> DevicePage:
         """All devices with their newest readings."""

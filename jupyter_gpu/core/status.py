@@ -5,7 +5,7 @@ Only the kind of a wait is state. Place, who is ahead and the sentence are made 
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 from ..model import (
     EACH,
@@ -144,16 +144,8 @@ def status(
     warnings: tuple[str, ...] = (),
 ) -> Status:
     """The whole document: devices, the caller's own work, others' work on the devices, quota, lines."""
-    waiting: dict[str, int] = {queue.name: 0 for queue in world.policy.queues}
-    shown = [view(world, it, caller, now, explained=it.owner == caller.name) for it in world.holders()]
-    mine = 0
-    for it in world.queued():
-        ahead = waiting.get(it.queue, 0)
-        waiting[it.queue] = ahead + 1
-        if it.owner == caller.name:
-            mine += 1
-            if mine <= MOST_SHOWN:
-                shown.append(view(world, it, caller, now, ahead=ahead, explained=mine <= MOST_EXPLAINED))
+    line = line_of(world, caller, now)
+    holders = (view(world, it, caller, now, explained=it.owner == caller.name) for it in world.holders())
     return Status(
         revision=world.revision,
         store_id=store_id,
@@ -161,12 +153,35 @@ def status(
         caller=caller.name,
         simulated=simulated,
         devices=device_views(world, caller, now),
-        workloads=tuple(shown),
-        more_of_mine=max(0, mine - MOST_SHOWN),
+        workloads=(*holders, *line.mine),
+        more_of_mine=line.more_of_mine,
         quotas=quota_views(world, caller, now),
-        waiting=waiting,
+        waiting=line.waiting,
         warnings=warnings,
     )
+
+
+class Line(NamedTuple):
+    """The line as one caller sees it: how many wait in each queue, and their own with their places."""
+
+    mine: tuple[WorkloadView, ...]
+    more_of_mine: int
+    waiting: dict[str, int]
+
+
+def line_of(world: World, caller: Caller, now: float) -> Line:
+    """Walk the line once, for all places of a caller's own work."""
+    waiting: dict[str, int] = {queue.name: 0 for queue in world.policy.queues}
+    mine: list[WorkloadView] = []
+    count = 0
+    for it in world.queued():
+        ahead = waiting.get(it.queue, 0)
+        waiting[it.queue] = ahead + 1
+        if it.owner == caller.name:
+            count += 1
+            if count <= MOST_SHOWN:
+                mine.append(view(world, it, caller, now, ahead=ahead, explained=count <= MOST_EXPLAINED))
+    return Line(tuple(mine), count - len(mine), waiting)
 
 
 def quota_views(world: World, caller: Caller, now: float) -> tuple[QuotaView, ...]:

@@ -282,12 +282,22 @@ class BrokerView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Change(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One line of the stream. Samples carry no revision; `status` comes first, and after the reader fell behind."""
+    """One line of the stream: the whole `status`, or what changed since the line before, or `samples` alone.
+
+    What changed is folded into the document that the reader holds. `revision` says which it is then; samples have none.
+    """
 
     revision: int | None = None
-    #: Workloads that changed, as the caller may see them.
+    at: float | None = None
+    #: Workloads that changed or ended, as the caller may see them, and all of the caller's own that have not ended; at
+    #: last those that wait, in the order of the line, since the place of each moves with all others.
     changes: tuple[WorkloadView, ...] = ()
     #: Devices that changed other than by their readings.
     devices: tuple[DeviceView, ...] = ()
+    #: As in the whole document, with each revision.
+    quotas: tuple[QuotaView, ...] = ()
+    more_of_mine: int = 0
+    waiting: dict[str, int] = {}
+    warnings: tuple[str, ...] = ()
     samples: tuple[DeviceView, ...] = ()
     status: Status | None = None

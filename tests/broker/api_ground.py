@@ -8,6 +8,7 @@ import getpass
 import hashlib
 import json
 import re
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -108,10 +109,16 @@ def hold_to(schema: dict[str, Any], document: object) -> None:
 
 @contextlib.asynccontextmanager
 async def an_api(
-    folder: Path, *, count: int = 1, policy: Policy | None = None, system: bool = False, uid: int | None = None
+    folder: Path,
+    *,
+    count: int = 1,
+    policy: Policy | None = None,
+    system: bool = False,
+    uid: int | None = None,
+    clock: Callable[[], float] = time.time,
 ) -> AsyncIterator[Served]:
     """Serve a real loop over TCP and a Unix socket in `folder`, whose path must be short."""
-    async with a_loop(folder / "state", count=count, policy=policy) as (loop, engine):
+    async with a_loop(folder / "state", count=count, policy=policy, clock=clock) as (loop, engine):
         loop._identity = msgspec.structs.replace(loop._identity, state_dir=str(folder / "state"))
         engine.log_path = lambda workload, attempt: folder / f"{workload}.{attempt}.log"  # type: ignore[method-assign]
         server = HTTPServer(

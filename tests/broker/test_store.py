@@ -13,6 +13,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from jupyter_gpu.broker.store.rows import Touched, touched_workloads
 from jupyter_gpu.broker.store.store import SNAPSHOTS_KEPT, Record
 from jupyter_gpu.core.lifecycle import Amended, AnyEvent, Ended, PolicyLoaded, Submitted
 from jupyter_gpu.errors import InvalidAsk, StoreUnavailable
@@ -255,6 +256,42 @@ def test_a_life_is_told_without_the_others(play):
     first = play.store.events_of(1, limit=2)
     assert first + play.store.events_of(1, after=first[-1].number) == life
     assert play.store.events_of(99) == []
+
+
+def test_what_events_were_about_is_told_without_reading_them(play):
+    """Each workload that they name, whose wait they explain too; long bodies stay on the disk."""
+    play.submit(Kind.RESERVATION)
+    known = play.world.revision
+    for _ in range(4):
+        play.submit(Kind.RESERVATION)
+    play.do(Release(workload=1, by="ada"))
+    play.commit()
+    records = play.store.events_since(known)
+    play.store._db.execute("UPDATE events SET body = 'unreadable' WHERE kind != 'explained'")
+
+    assert play.store.touched_since(known, len(records)) == Touched(
+        set(touched_workloads(records)), play.world.revision
+    )
+    assert play.store.touched_since(play.world.revision, 1) == Touched(set(), play.world.revision)
+
+
+def test_what_names_do_not_tell_is_not_told(play):
+    """More than was allowed for, an event that is not there, other devices, and other rules unless they are back."""
+    play.submit(Kind.RESERVATION)
+    known = play.world.revision
+    play.do(LoadPolicy(policy=Policy(failures=7)))
+    changed = play.world.revision
+    play.do(LoadPolicy(policy=POLICY))
+    play.submit(Kind.RESERVATION)
+    play.commit()
+    count = play.world.revision - known
+
+    assert play.store.touched_since(known, count) == Touched({2}, play.world.revision)
+    assert play.store.touched_since(known, count - 1) is None
+    assert play.store.touched_since(changed, count) is None
+    assert play.store.touched_since(1, 1000) is None
+    assert play.store.touched_since(0, 1000) is None
+    assert play.store.touched_since(play.world.revision + 1, 1000) is None
 
 
 def test_the_log_says_kind_workload_and_policy_in_columns(play):

@@ -363,8 +363,8 @@ class FakeClient:
         self._called("stop_broker")
         return self.broker()
 
-    def stream(self) -> Iterator[Change]:
-        self._called("stream")
+    def stream(self, held: Status | None = None) -> Iterator[Change]:
+        self._called("stream", held)
         if not self.changes:
             raise KeyboardInterrupt
         changes = self.changes.pop(0)

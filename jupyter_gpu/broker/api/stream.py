@@ -1,33 +1,37 @@
-"""One stream for everybody: a whole status first, then what changed, and the samples as they come.
+"""One stream for everybody: a whole status or what was missed, then what changed, and the samples as they come.
 
 There is one subscription to the loop, whoever listens. A sample is encoded once and written to all. Changes are
 personal, so they are redacted and encoded once per caller, at most once a second for each. A listener that does not
 keep up loses samples, never the broker's time, and gets a whole status when it can take one again.
+
+Each change names the revision that it leads to, and whoever has that revision knows all before it: so a listener can
+come back with it. A line that would tell them nothing new is not sent to them.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
-from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 
-from ...core.status import view
-from ...model import Caller, Change, State, Workload, World
+from ...errors import StoreUnavailable
+from ...model import Caller, Change
 from . import views
 from .base import Base, endpoint
+from .changes import change_for
 
 if TYPE_CHECKING:
     from ..loop import Loop
+    from ..publish import Published, Subscription
 
 COALESCE_SECONDS = 1.0
 HEARTBEAT_SECONDS = 15.0
 #: A listener that takes nothing for so long is gone, whatever its socket says.
 STUCK_SECONDS = 60.0
-#: The caller's own queued work whose place is told anew when anything moves; more than anybody reads.
-MOST_PLACES = 20
+#: Who missed more events than this, or as many workloads, begins anew: the whole is shorter then.
+MOST_MISSED = 1_000
 
 HEARTBEAT = b"{}\n"
 _encode = msgspec.json.Encoder().encode
@@ -39,6 +43,8 @@ class Listener:
     def __init__(self, handler: Base) -> None:
         self.caller = handler.caller
         self.needs_status = False
+        #: The listener knows all up to here.
+        self.revision = 0
         self.busy_since: float | None = None
         self._handler = handler
         self._write: asyncio.Future[None] | None = None
@@ -48,8 +54,8 @@ class Listener:
         """Whether the last line has not left yet."""
         return self._write is not None and not self._write.done()
 
-    def send(self, line: bytes) -> bool:
-        """Write a line if the last one has left; False where it has not."""
+    def send(self, line: bytes, revision: int | None = None) -> bool:
+        """Write a line, and to which revision it leads, if the last one has left; False where it has not."""
         if self.is_busy:
             if self.busy_since is None:
                 self.busy_since = asyncio.get_running_loop().time()
@@ -57,6 +63,8 @@ class Listener:
         self.busy_since = None
         self._handler.write(line)
         self._write = self._handler.flush()
+        if revision is not None:
+            self.revision = revision
         return True
 
     def close(self) -> None:
@@ -82,14 +90,25 @@ class Fanout:
         self._loop = loop
         self._groups: dict[Caller, Group] = {}
         self._tasks: tuple[asyncio.Task[None], ...] = ()
+        self._subscription: Subscription | None = None
+        #: The last commit that was heard of; the world may be ahead of it.
+        self._revision = 0
+        #: Who held which devices when it was.
+        self._leases: Mapping[str, tuple[int, ...]] = {}
 
-    def join(self, listener: Listener) -> None:
-        """From now on the listener hears everything; first of all, how things stand."""
-        group = self._groups.setdefault(listener.caller, Group())
-        group.listeners.add(listener)
-        if not self._tasks:
-            self._tasks = (asyncio.create_task(self._hear()), asyncio.create_task(self._beat()))
-        self._send_status(listener)
+    async def join(self, listener: Listener, *, since: int | None = None, store: str | None = None) -> None:
+        """From now on the listener hears everything; first what they missed since a revision, or how things stand."""
+        missed = None if since is None or store != self._loop.store_id else await self._missed(since)
+        # Nothing is awaited from here on: what is told and what will be heard have neither gap nor overlap.
+        if self._subscription is None:
+            self._begin(self._loop.subscribe())
+        self._groups.setdefault(listener.caller, Group()).listeners.add(listener)
+        if missed is None:
+            self._send_status(listener)
+            return
+        world = self._loop.world
+        change = change_for(self._loop, listener.caller, world.revision, missed, world.devices)
+        listener.send(_encode(change) + b"\n", world.revision)
 
     def leave(self, listener: Listener) -> None:
         """The listener is gone."""
@@ -100,30 +119,54 @@ class Fanout:
                 group.due.cancel()
             del self._groups[listener.caller]
         if not self._groups:
-            for task in self._tasks:
-                task.cancel()
-            self._tasks = ()
+            self._end()
+
+    def _begin(self, subscription: Subscription) -> None:
+        self._subscription = subscription
+        self._revision, self._leases = self._loop.world.revision, self._loop.world.leases
+        self._tasks = (asyncio.create_task(self._hear(subscription)), asyncio.create_task(self._beat()))
+
+    def _end(self) -> None:
+        if self._subscription is not None:
+            self._subscription.close()
+            self._subscription = None
+        for task in self._tasks:
+            task.cancel()
+
+    async def _missed(self, since: int) -> set[int] | None:
+        """The workloads to tell of since a revision; None where that is not known, or not all."""
+        loop, revision = self._loop, since
+        touched: set[int] = set()
+        while revision < loop.world.revision:  # while the store is asked, more may be decided
+            try:
+                found = await loop.read(lambda store: store.touched_since(since, MOST_MISSED))
+            except StoreUnavailable:
+                return None  # the whole is known without it
+            if found is None or found.revision == revision:
+                return None
+            touched, revision = found.workloads, found.revision
+        # What has left the world cannot be shown; a revision that is to come is not this store's, whatever its id.
+        return touched if touched <= loop.world.workloads.keys() and since <= loop.world.revision else None
 
     def _listeners(self) -> Iterable[Listener]:
         return [listener for group in self._groups.values() for listener in group.listeners]
 
-    async def _hear(self) -> None:
-        subscription = self._loop.subscribe()
-        try:
-            async for item in subscription:
-                if subscription.fell_behind:
-                    subscription.fell_behind = False
-                    for listener in self._listeners():
-                        listener.needs_status = True
-                if isinstance(item, bytes):
-                    self._tell_all(item)
-                else:
-                    self._note(item.workloads, item.devices)
-        finally:
-            subscription.close()
+    async def _hear(self, subscription: Subscription) -> None:
+        async for item in subscription:
+            if subscription.fell_behind:
+                subscription.fell_behind = False
+                self._begin_anew()
+            if isinstance(item, bytes):
+                self._tell_all(item)
+            else:
+                self._note(item)
         # The broker stops: so do the streams.
         for listener in self._listeners():
             listener.close()
+
+    def _begin_anew(self) -> None:
+        for listener in self._listeners():
+            listener.needs_status = True
 
     async def _beat(self) -> None:
         while True:
@@ -142,12 +185,17 @@ class Fanout:
                 else:
                     listener.send(line)
 
-    def _note(self, workloads: Iterable[int], devices: Iterable[str]) -> None:
+    def _note(self, item: Published) -> None:
         """Something changed: every caller is told now, or a second after they were last told."""
         now = asyncio.get_running_loop().time()
+        leases = self._loop.world.leases
+        moved = {uuid for uuid, _ in leases.items() ^ self._leases.items()}
+        self._revision, self._leases = item.revision, leases
+        if item.everything:
+            self._begin_anew()
         for caller, group in self._groups.items():
-            group.workloads.update(workloads)
-            group.devices.update(devices)
+            group.workloads.update(item.workloads)
+            group.devices.update(item.devices, moved)
             if group.due is None:
                 # Even "now" is a turn of the loop later, so that all of a burst goes into one line.
                 wait = max(0.0, group.told_at + COALESCE_SECONDS - now)
@@ -156,69 +204,35 @@ class Fanout:
     def _tell(self, caller: Caller, group: Group) -> None:
         group.due = None
         group.told_at = asyncio.get_running_loop().time()
-        line = _encode(change_for(self._loop, caller, group.workloads, group.devices)) + b"\n"
+        line = _encode(change_for(self._loop, caller, self._revision, group.workloads, group.devices)) + b"\n"
         group.workloads, group.devices = set(), set()
         for listener in group.listeners:
-            if listener.needs_status or not listener.send(line):
+            knows_it = listener.revision >= self._revision  # from a status or what they missed, a moment ago
+            if listener.needs_status or not (knows_it or listener.send(line, self._revision)):
                 self._send_status(listener)
 
     def _send_status(self, listener: Listener) -> None:
         status = views.whole_status(self._loop, listener.caller)
         line = _encode(Change(revision=status.revision, status=status)) + b"\n"
-        listener.needs_status = not listener.send(line)
+        listener.needs_status = not listener.send(line, status.revision)
 
 
-def change_for(loop: Loop, caller: Caller, workloads: Iterable[int], devices: Iterable[str]) -> Change:
-    """What changed, as a caller may see it, with the places of their own queued work."""
-    world, now = loop.world, loop.now()
-    changed = [world.workloads[id_] for id_ in sorted(workloads) if id_ in world.workloads]
-    uuids = {uuid for it in changed for uuid in _devices_of(it)}.union(devices)
-    # What ended was seen while it held devices; who saw it must learn that it does no more.
-    shown = {it.id: it for it in changed if it.state is State.ENDED or views.may_see(world, it, caller)}
-    places = _first_places(world, caller)
-    # To know a place is to walk the line, so it is known of the first ones only.
-    shown |= {id_: world.workloads[id_] for id_ in places}
-    changes = (
-        view(world, it, caller, now, ahead=places.get(it.id), explained=_is_close(it, caller, places))
-        for it in shown.values()
-    )
-    return Change(
-        revision=world.revision,
-        changes=tuple(changes),
-        devices=tuple(views.show_device(loop, uuid, caller) for uuid in sorted(uuids) if uuid in world.devices),
-    )
+class StreamQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """From where to go on: `revision` and `store_id` of the document that is held. Without both, with the whole."""
 
-
-def _devices_of(it: Workload) -> tuple[str, ...]:
-    return (*(it.lease.devices if it.lease is not None else ()), *it.previous_devices)
-
-
-def _is_close(it: Workload, caller: Caller, places: dict[int, int]) -> bool:
-    return it.owner == caller.name and (it.state is not State.QUEUED or it.id in places)
-
-
-def _first_places(world: World, caller: Caller) -> dict[int, int]:
-    """The caller's first waiting workloads, and how many stand before each in its queue."""
-    places: dict[int, int] = {}
-    before: Counter[str] = Counter()
-    for it in world.queued():
-        if it.owner == caller.name:
-            places[it.id] = before[it.queue]
-            if len(places) == MOST_PLACES:
-                break
-        before[it.queue] += 1
-    return places
+    since: views.After | None = None
+    store: Annotated[str, msgspec.Meta(max_length=100)] | None = None
 
 
 class Stream(Base):
     """/stream."""
 
-    @endpoint("application/x-ndjson")
-    async def get(self) -> None:
-        """One JSON document `Change` a line: a whole status first, then changes and samples, until one side ends it."""
+    @endpoint("application/x-ndjson", query=StreamQuery)
+    async def get(self, query: StreamQuery) -> None:
+        """One JSON document `Change` a line: the whole, or what you missed; then changes and samples, endlessly."""
         self.set_header("Content-Type", "application/x-ndjson")
         listener = Listener(self)
-        self.application.stream.join(listener)
+        await self.application.stream.join(listener, since=query.since, store=query.store)
         try:
             await self.closed()
         finally:

@@ -30,6 +30,13 @@ class Record(msgspec.Struct, frozen=True):
     event: Event
 
 
+class Touched(msgspec.Struct, frozen=True):
+    """The workloads that a stretch of events was about, and the number of the last of these events."""
+
+    workloads: set[int]
+    revision: int
+
+
 class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     """A whole world at one revision."""
 
@@ -55,7 +62,7 @@ def encode(noun: object) -> str:
     return _encode(noun).decode()
 
 
-def tag_of(event: Event) -> str:
+def tag_of(event: Event | type[Event]) -> str:
     """How the log names an event: "granted"."""
     return str(event.__struct_config__.tag)
 
@@ -65,6 +72,14 @@ def workload_of(event: Event) -> int | None:
     if isinstance(event, OfWorkload):
         return event.workload
     return event.it.id if isinstance(event, Submitted) else None
+
+
+def workloads_of(workload: int | None, body: str | None) -> Iterable[int]:
+    """As `workload_of`, and those of an explained event, from its columns; of others no body is needed."""
+    if workload is not None:
+        return (workload,)
+    event = None if body is None else _decode_event(body)
+    return event.reasons if isinstance(event, Explained) else ()
 
 
 def event_row(record: Record) -> Row:

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import msgspec
 
-from ...core.lifecycle import OfWorkload, Submitted, evolve
+from ...core.lifecycle import DeviceAppeared, OfWorkload, Submitted, evolve
 from ...errors import StoreUnavailable
 from ...model import KEPT_ENDED, Kind, Policy, State, Workload, World
 from . import opening
@@ -26,6 +26,7 @@ from .rows import (
     Record,
     Row,
     Snapshot,
+    Touched,
     Usage,
     changed_usage,
     decode_device,
@@ -38,10 +39,12 @@ from .rows import (
     event_row,
     record_of,
     snapshot_of,
+    tag_of,
     touched_devices,
     touched_workloads,
     workload_of,
     workload_row,
+    workloads_of,
     world_of,
 )
 
@@ -51,6 +54,7 @@ __all__ = ["SNAPSHOTS_KEPT", "SNAPSHOT_EVERY", "Record", "Store"]
 SNAPSHOT_EVERY = 1000
 SNAPSHOTS_KEPT = 3
 _NO_LIMIT = -1
+_APPEARED = tag_of(DeviceAppeared)
 
 _ADD_EVENT = "INSERT INTO events (number, at, kind, workload, policy, body) VALUES (?, ?, ?, ?, ?, ?)"
 _PUT_WORKLOAD = """
@@ -74,6 +78,11 @@ _PUT_USAGE = """
 """
 _FORGET_USAGE = "DELETE FROM usage WHERE owner = ? AND team = ? AND queue = ? AND device_class = ? AND bucket = ?"
 _EVENTS_AFTER = "SELECT number, policy, body FROM events WHERE number > ? ORDER BY number LIMIT ?"
+#: What is long in an event, a script or an environment, stays on the disk.
+_TOUCHED_SINCE = """
+    SELECT number, policy, kind, workload, CASE kind WHEN 'explained' THEN body END FROM events
+    WHERE number >= ? ORDER BY number LIMIT ?
+"""
 _EVENTS_OF = "SELECT number, policy, body FROM events WHERE workload = ? AND number > ? ORDER BY number LIMIT ?"
 _FORGET_SNAPSHOTS = """
     DELETE FROM snapshots WHERE number NOT IN (SELECT number FROM snapshots ORDER BY number DESC LIMIT ?)
@@ -273,6 +282,26 @@ class Store:
     def events_since(self, number: int, limit: int = 100) -> list[Record]:
         """What happened after an event, oldest first."""
         return self._records(_EVENTS_AFTER, (number, limit))
+
+    def touched_since(self, number: int, most: int) -> Touched | None:
+        """Which workloads the events after one were about.
+
+        None where their names do not say it all: the event is not there, devices appeared since, other rules hold by
+        now, or `most` events or workloads are not enough.
+        """
+        with said_plainly(self.path):
+            rows = self._db.execute(_TOUCHED_SINCE, (number, most + 2))
+            begun = rows.fetchone()
+            if begun is None or begun[0] != number:
+                return None
+            newest, touched = begun, set[int]()
+            for newest in rows:
+                last, _, kind, workload, body = newest
+                touched.update(workloads_of(workload, body))
+                if kind == _APPEARED or last > number + most or len(touched) > most:
+                    return None
+            last, rules, *_ = newest
+            return Touched(touched, last) if rules == begun[1] else None
 
     def _records(self, query: str, values: tuple[int, ...]) -> list[Record]:
         with said_plainly(self.path):

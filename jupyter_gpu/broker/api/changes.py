@@ -1,0 +1,49 @@
+"""What changed, as one caller may see it: folded into the document that they hold, it gives the document of now."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from ...core.forecast import expected_end_at
+from ...core.placement import in_order
+from ...core.status import line_of, quota_views, view
+from ...model import Caller, Change, State, Workload, World
+from . import views
+
+if TYPE_CHECKING:
+    from ..loop import Loop
+
+
+def change_for(loop: Loop, caller: Caller, revision: int, workloads: Iterable[int], devices: Iterable[str]) -> Change:
+    """How these look now, and all that moves with them. `revision` is the last event that they are known for."""
+    world, now = loop.world, loop.now()
+    line = line_of(world, caller, now)
+    # What is past its time looks different from one moment to the next, and no event tells of it.
+    late = (it.id for it in world.holders() if expected_end_at(world, it, now) > expected_end_at(world, it, 0.0))
+    changed = {id_: world.workloads[id_] for id_ in (*workloads, *late) if id_ in world.workloads}
+    # With a workload changes when its devices are free again.
+    uuids = {uuid for it in changed.values() if it.lease is not None for uuid in it.lease.devices}.union(devices)
+    changed |= {it.id: it for it in world.holders() if it.owner == caller.name}
+    placed = {it.id for it in line.mine}
+    heard = (it for id_, it in sorted(changed.items()) if id_ not in placed and _may_hear(world, it, caller))
+    return Change(
+        revision=revision,
+        at=now,
+        changes=(*(view(world, it, caller, now, explained=_is_explained(it, caller)) for it in heard), *line.mine),
+        devices=tuple(views.show_device(loop, it.uuid, caller) for it in in_order(world) if it.uuid in uuids),
+        quotas=quota_views(world, caller, now),
+        more_of_mine=line.more_of_mine,
+        waiting=line.waiting,
+        warnings=loop.warnings,
+    )
+
+
+def _may_hear(world: World, it: Workload, caller: Caller) -> bool:
+    # Who saw it hold devices must learn that it does no more; what only waited was never theirs to see.
+    return views.may_see(world, it, caller) or (it.state is State.ENDED and bool(it.previous_devices))
+
+
+def _is_explained(it: Workload, caller: Caller) -> bool:
+    # Of what waits only the first are explained, where the line is walked.
+    return it.owner == caller.name and it.state is not State.QUEUED
