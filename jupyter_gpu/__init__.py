@@ -34,6 +34,25 @@ def __getattr__(name: str) -> "Any":
     return getattr(importlib.import_module(f".{_HOME[name]}", __name__), name)
 
 
+def load_ipython_extension(shell: "Any") -> None:
+    """Give a notebook `%gpu` and `%%gpu`: what `%load_ext jupyter_gpu` calls, and our provisioner in Python kernels."""
+    from .jupyter.magics import load
+
+    load(shell)
+
+
+def _jupyter_server_extension_points() -> "list[dict[str, Any]]":
+    """Name the server extension, as jupyter_server asks for it."""
+    from .jupyter.server import GpuExtension
+
+    return [{"module": "jupyter_gpu", "app": GpuExtension}]
+
+
+def _jupyter_labextension_paths() -> list[dict[str, str]]:
+    """Name the built Lab extension, as `jupyter-builder develop` asks for it."""
+    return [{"src": "labextension", "dest": "jupyter-gpu"}]
+
+
 def __dir__() -> list[str]:
     """Show the lazy names to completion as if they were here already."""
     return sorted({*globals(), *__all__})
