@@ -101,11 +101,11 @@ class Base(APIHandler):
 
     async def unless_gone(self, work: Coroutine[Any, Any, T]) -> T:
         """Do what may take long, but only while the page is there to hear of it."""
-        self._work = asyncio.ensure_future(work)
+        self._work = task = asyncio.ensure_future(work)
         try:
-            return await self._work
+            return await task
         except asyncio.CancelledError:
-            if self._work.cancelled():
+            if task.cancelled():
                 raise Finish from None
             raise
 

@@ -1,14 +1,192 @@
-"""From a file of the file browser to a job."""
+"""From a file of the file browser to a job: a script by its interpreter, a notebook by papermill.
+
+The job runs in the file's own folder, and what is submitted is copied, so that an edit does not change a queued job. A
+notebook's results go into a new notebook beside it, saved after each cell; no file is ever written over.
+"""
 
 from __future__ import annotations
 
+import asyncio
+import importlib.util
+import os
+import sys
+import threading
+import time
+from collections.abc import Sequence
+from itertools import count
+from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
+import msgspec
+from jupyter_client.kernelspec import NATIVE_KERNEL_NAME, KernelSpecManager
+from jupyter_core.utils import ensure_async
+from jupyter_server.services.contents.fileio import FileManagerMixin
+from tornado.web import HTTPError
+
+from ..cli.script import MOST_SCRIPT_BYTES, Command, make_command, pack
 from ..client import AsyncClient
-from ..model import WorkloadView
+from ..errors import InvalidAsk, NotFound
+from ..model import Kind, Script, SubmitBody, WorkloadView
 from .documents import FileJob
+
+#: What is saved meanwhile of a cell that takes long; papermill itself takes longer pauses where saving takes long.
+AUTOSAVE_SECONDS = 10
+#: What Linux takes for the name of a file.
+LONGEST_NAME_BYTES = 255
+LONGEST_TITLE = 200
+
+
+class _Metadata(msgspec.Struct):
+    """What matters here of a notebook's metadata."""
+
+    kernelspec: dict[str, Any] = {}
+
+
+class _Notebook(msgspec.Struct):
+    """What tells a notebook from any other JSON, and which kernel it wants."""
+
+    cells: list[msgspec.Raw]
+    metadata: _Metadata = msgspec.field(default_factory=_Metadata)
 
 
 async def submit_file(job: FileJob, contents: Any, client: AsyncClient, *, key: str | None = None) -> WorkloadView:
-    """Send a file to the queue."""
-    raise NotImplementedError
+    """Send a file to the queue, as the contents manager names it."""
+    place = await _find(job.path, contents)
+    command = await asyncio.to_thread(_command, place, job)
+    body = SubmitBody(
+        kind=Kind.JOB,
+        ask=job.to_ask(),
+        queue=job.queue,
+        team=job.team,
+        name=job.name or _title(place.name),
+        spec=command.spec,
+        script=command.script,
+    )
+    return await client.submit(body, key or uuid4().hex, keep=command.given)
+
+
+async def _find(path: str, contents: Any) -> Path:
+    """Where the file really lies. What the file browser would not show is not found here either."""
+    files: Any = contents if isinstance(contents, FileManagerMixin) else None
+    if files is None:
+        raise InvalidAsk(
+            "The files of this server lie in no folder of this machine, so a job could not read them.",
+            hint="Save the file in a folder that the broker's machine sees, and submit it from a terminal there.",
+        )
+    unknown = NotFound(f"There is no file {path[:200]!r} here.", hint="Save it, or refresh the file browser.")
+    try:
+        place = Path(files._get_os_path(path))  # noqa: SLF001 - the one way that knows what lies outside
+        is_there = await ensure_async(files.file_exists(path))
+    except (HTTPError, ValueError):  # outside of the root, or no path at all
+        raise unknown from None
+    if not is_there or (not files.allow_hidden and await ensure_async(files.is_hidden(path))):
+        raise unknown
+    return place
+
+
+def _command(place: Path, job: FileJob) -> Command:
+    """What runs. Reads the file."""
+    name, folder = _word(place.name), os.fspath(place.parent)
+    if place.suffix == ".ipynb":
+        return _notebook(place, job)
+    runner = {".py": sys.executable, ".sh": "bash"}.get(place.suffix)
+    if runner is None:
+        raise InvalidAsk(
+            f"{place.name!r} is neither a notebook (.ipynb) nor a script (.py, .sh).",
+            hint="Submit its command from a terminal: `jupyter gpu submit -- COMMAND`.",
+        )
+    return make_command([runner, name, *job.arguments], folder=folder, environ=os.environ)
+
+
+def _word(name: str) -> str:
+    """A file name as a word that no program takes for an option."""
+    return f"./{name}" if name.startswith("-") else name
+
+
+def _notebook(place: Path, job: FileJob) -> Command:
+    if job.arguments:
+        raise InvalidAsk("A notebook takes no arguments.", hint="Leave them out; only scripts take some.")
+    if importlib.util.find_spec("papermill") is None:
+        raise InvalidAsk("papermill, which runs notebooks, is not installed here.", hint="`pip install papermill`.")
+    folder = os.fspath(place.parent)
+    if not os.access(folder, os.W_OK):
+        raise InvalidAsk(
+            f"The folder {folder!r} cannot be written to, and a notebook's results go into one beside it.",
+            hint="Copy the notebook to a folder of yours.",
+        )
+    content = _read(place)
+    output = NAMES.beside(place)
+    options = ["--log-output", f"--autosave-cell-every={AUTOSAVE_SECONDS}", *_kernel_option(place, content)]
+    argv = [sys.executable, "-m", "papermill", *options, _path(place.name), _path(output)]
+    command = make_command(argv, folder=folder, environ=os.environ)
+    spec = msgspec.structs.replace(command.spec, recorded=command.spec.recorded | {"output_notebook": pack(output)})
+    if len(content) > MOST_SCRIPT_BYTES:
+        return command._replace(spec=spec)
+    spec = msgspec.structs.replace(spec, script_index=len(argv) - 2)
+    return command._replace(spec=spec, script=Script(name=pack(place.name), content=content))
+
+
+def _path(name: str) -> str:
+    """A file name as papermill takes it: it fills in what stands in braces, and a dash begins an option."""
+    return "./" + name.replace("{", "{{").replace("}", "}}")
+
+
+def _read(place: Path) -> bytes:
+    try:
+        return place.read_bytes()
+    except OSError as error:
+        raise InvalidAsk(
+            f"{place.name!r} cannot be read: {error.strerror}.", hint="The job could not read it either."
+        ) from None
+
+
+def _kernel_option(place: Path, content: bytes) -> Sequence[str]:
+    """Name a kernel where the notebook names none; refuse one that would not be found at night."""
+    try:
+        wanted = msgspec.json.decode(content, type=_Notebook).metadata.kernelspec.get("name")
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise InvalidAsk(
+            f"{place.name!r} is no notebook of today's format: {error}.", hint="Open it in JupyterLab and save it."
+        ) from None
+    if not isinstance(wanted, str) or not wanted:
+        return ["--kernel", NATIVE_KERNEL_NAME]
+    if wanted.lower() not in KernelSpecManager().find_kernel_specs():
+        raise InvalidAsk(
+            f"{place.name!r} wants the kernel {wanted!r}, which is not installed where papermill would look.",
+            hint="Choose another kernel for it and save it; `jupyter kernelspec list` names them.",
+        )
+    return []
+
+
+class Names:
+    """Gives names that nothing has and that nobody was given before: a job that waits has no file yet."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._given: set[str] = set()
+        self._stamp = ""
+
+    def beside(self, place: Path, now: float | None = None) -> str:
+        """A name beside the file, with the time of submission, and a number where that is not enough."""
+        stamp = time.strftime("%Y-%m-%d-%H-%M-%S", time.localtime(now))
+        with self._lock:
+            if stamp != self._stamp:
+                self._stamp, self._given = stamp, set()
+            for number in count(1):
+                end = f"-{stamp}{'' if number == 1 else f'-{number}'}{place.suffix}"
+                name = os.fsencode(place.stem)[: LONGEST_NAME_BYTES - len(end)].decode("utf-8", "ignore") + end
+                path = os.fspath(place.with_name(name))
+                if path not in self._given and not os.path.lexists(path):
+                    self._given.add(path)
+                    return name
+        raise AssertionError  # one of them is free
+
+
+NAMES = Names()
+
+
+def _title(name: str) -> str:
+    """A file's name as lists show it: no sign that a terminal obeys, and no end."""
+    shown = "".join(char if char.isprintable() else "?" for char in name)
+    return shown if len(shown) <= LONGEST_TITLE else shown[: LONGEST_TITLE - 1] + "…"

@@ -100,6 +100,7 @@ async def test_a_script_that_is_itself_the_command_runs_by_its_first_line(tmp_pa
         (["torchrun", "--nproc", "2", "t.py", "-a"], 3, ["torchrun", "--nproc", "2", "R", "/c", "/w", "t.py", "-a"]),
         (["env", "A=1", "python3.12", "t", "-a"], 3, ["env", "A=1", "python3.12", "R", "/c", "/w", "t", "-a"]),
         (["sh", "r.sh", ";rm x"], 1, ["sh", "-c", ". /c", "r.sh", ";rm x"]),
+        (["python", "-m", "papermill", "a.ipynb", "o"], 3, ["python", "-m", "papermill", "/c", "o"]),
         (["Rscript", "m.R", "1"], 1, ["Rscript", "/c", "1"]),
     ],
 )

@@ -44,6 +44,8 @@ def argument_list(spec: JobSpec, runner: str, first_line: str) -> tuple[list[str
     if not before:
         before = _interpreter(first_line)
     program = PurePath(before[0]).name if before else ""
+    if "-m" in before:  # papermill and its like read the file themselves
+        return [*before, copy, *after], False
     if name.endswith(".py") or _PYTHON.fullmatch(program) or any(_PYTHON.fullmatch(word) for word in before):
         # Launchers as torchrun start Python with these words themselves, so it works below them too.
         return [*before, runner, copy, text(spec.folder), name, *after], True
