@@ -9,26 +9,23 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable, Mapping
-from pathlib import PurePath
+from pathlib import Path, PurePath
 from typing import TYPE_CHECKING
 
-import msgspec
-
-from ..cli.holder import process_holder
-from ..errors import Conflict, InvalidAsk
+from .. import pins
+from ..client import holding
+from ..errors import Conflict
 from ..model import Holder, State, WorkloadView
 
 if TYPE_CHECKING:
     from ..client import Client
 
-KERNEL = "JUPYTER_GPU_KERNEL"
-ATTEMPT = "JUPYTER_GPU_ATTEMPT"
 _CONNECTION_FILE = re.compile(r"kernel-(.+)\.json")
 
 
 def kernel_id(environ: Mapping[str, str] = os.environ) -> str:
     """Give the id of this kernel; of a plain process its pid."""
-    return environ.get(KERNEL) or _of_connection_file() or f"ipython-{os.getpid()}"
+    return environ.get(pins.KERNEL) or _of_connection_file() or f"ipython-{os.getpid()}"
 
 
 def _of_connection_file() -> str:
@@ -43,19 +40,19 @@ def _of_connection_file() -> str:
 
 def has_keeper(environ: Mapping[str, str] = os.environ) -> bool:
     """Whether somebody starts this kernel anew, pinned, when it restarts."""
-    return KERNEL in environ
+    return pins.KERNEL in environ
 
 
 def kernel_holder(environ: Mapping[str, str] = os.environ) -> Holder:
     """Give this kernel as a holder, and who looks after it."""
-    holder = msgspec.structs.replace(process_holder("kernel"), name=kernel_id(environ))
-    if not has_keeper(environ):
-        return holder
+    name, keeper = kernel_id(environ), os.getppid()
     try:
-        keeper = process_holder("keeper", os.getppid())
-    except InvalidAsk:  # it has just ended
-        return holder
-    return msgspec.structs.replace(holder, keeper_pid=keeper.pid, keeper_start_ticks=keeper.start_ticks)
+        # Who started us may have ended; then the parent is the system's first process, which never does.
+        if has_keeper(environ) and Path(f"/proc/{keeper}").stat().st_uid == os.geteuid():
+            return holding.kernel_holder(name, os.getpid(), keeper)
+    except (OSError, ProcessLookupError):
+        pass
+    return holding.process_holder("kernel", name)
 
 
 def name_of_work(environ: Mapping[str, str] = os.environ) -> str:
@@ -87,7 +84,7 @@ def held_here(client: Client, environ: Mapping[str, str] = os.environ) -> Worklo
 
 def refuse_in_an_attempt(environ: Mapping[str, str] = os.environ) -> None:
     """Refuse where the kernel is a job's: its GPUs were granted to the job, and others wait for theirs."""
-    if ATTEMPT in environ:
+    if pins.ATTEMPT in environ:
         raise Conflict(
             f"This kernel runs in job {environ.get('JUPYTER_GPU_JOB', '?')} and has that job's GPUs.",
             hint="How many a job has is said when it is submitted, with --gpus.",

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import click
 
+from .. import pins
 from ..cli.act import release as release_by_number
 from ..cli.base import INTERRUPTED, Face, json_option
 from ..cli.reserve import read_count, send_reservation, tell_held
@@ -115,7 +116,7 @@ def pin_to(it: WorkloadView) -> Sequence[str]:
 
 
 def _seen() -> Sequence[str]:
-    return [it for it in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if it]
+    return [str(it) for it in pins.read(os.environ.get(pins.VISIBLE)) or ()]
 
 
 @click.command(short_help="Give this kernel's GPUs back, or leave the line.")
@@ -197,7 +198,7 @@ def _about_this_kernel(face: Face, it: WorkloadView) -> str:
 
 
 def _holds_nothing() -> str:
-    if os.environ.get("JUPYTER_GPU_ATTEMPT"):
+    if pins.ATTEMPT in os.environ:
         return f"This kernel runs in job {os.environ.get('JUPYTER_GPU_JOB', '?')} and has that job's GPUs."
     return "This kernel holds no GPU. Reserve one with `%gpu reserve 1 --for 2h`."
 
