@@ -9,15 +9,29 @@ if TYPE_CHECKING:
     from typing import Any
 
     from .client import AsyncClient, Client, reserve, status, submit
+    from .jupyter.widgets import GpuMonitor, JobView, QuotaBar
 
 __version__ = "0.1.0"
 
-__all__ = ["AsyncClient", "Client", "__version__", "reserve", "status", "submit"]
+__all__ = [
+    "AsyncClient",
+    "Client",
+    "GpuMonitor",
+    "JobView",
+    "QuotaBar",
+    "__version__",
+    "reserve",
+    "status",
+    "submit",
+]
 
 # Each public name and the module that defines it.
 _HOME = {
     "AsyncClient": "client",
     "Client": "client",
+    "GpuMonitor": "jupyter.widgets",
+    "JobView": "jupyter.widgets",
+    "QuotaBar": "jupyter.widgets",
     "reserve": "client",
     "status": "client",
     "submit": "client",
