@@ -21,7 +21,7 @@ def test_millions_of_words_are_refused_before_they_are_decoded(
 ) -> None:
     """By their bytes or by their number; the loop serves nobody while a body is decoded."""
     decoded: list[str] = []
-    monkeypatch.setattr("jupyter_gpu.broker.api.routes.read_submission", lambda *_, **__: decoded.append(field))
+    monkeypatch.setattr("jupyter_gpu.broker.api.submissions.read_submission", lambda *_, **__: decoded.append(field))
 
     async def story() -> None:
         async with an_api(tmp_runtime.runtime_dir) as broker:
