@@ -20,10 +20,10 @@ import msgspec
 from .. import pins
 from ..environment import select
 from ..errors import GpuError, LeaseLost
+from ..holding import process_holder
 from ..jupyter.live import cuda_is_loaded
 from ..model import Ask, Holder, JobSpec, Kind, Status, SubmitBody, WorkloadView, pack_bytes
 from ..units import parse_bytes, parse_seconds
-from .holding import process_holder
 from .sync import Client
 
 

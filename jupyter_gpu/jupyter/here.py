@@ -12,8 +12,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING
 
-from .. import pins
-from ..client import holding
+from .. import holding, pins
 from ..errors import Conflict
 from ..model import Holder, State, WorkloadView
 

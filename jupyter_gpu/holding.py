@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from ..model import Holder
+from .model import Holder
 
 
 def process_holder(kind: str, name: str, pid: int | None = None) -> Holder:

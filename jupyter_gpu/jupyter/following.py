@@ -1,0 +1,215 @@
+"""The life of one kernel's reservation, as its Jupyter server follows it: the wait, the grant, the notice, the end.
+
+One task for each reservation. It renews, so that a container's kernel, which the broker cannot see, keeps its lease; it
+names the kernel's process anew where the broker was away at a restart; and it takes the devices away before the broker
+has to. Whatever of this is late or lost, the broker sees the processes and has the last word.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Awaitable, Callable
+from typing import Any, Protocol
+
+from ..errors import BrokerUnavailable, GpuError, LeaseLost, NotFound
+from ..model import EvictionReason, Policy, State, WorkloadView
+from .keeper import Keeper, Kept
+
+#: How often is renewed where the broker gives the time that ships.
+RENEW_SECONDS = float(Policy().renew_seconds)
+#: Of the time to the next lapse so much is let pass: several renewals may be lost.
+RENEW_PART = 0.22
+#: The kernel is restarted so long before the broker would end it, or a part of a short grace.
+AHEAD_SECONDS, AHEAD_PART = 3.0, 0.2
+#: How soon a pin that waits for a busy kernel is tried again.
+AGAIN_SECONDS = 1.0
+
+ENDED = {
+    EvictionReason.EXPIRED: "its time was over",
+    EvictionReason.DRAINED: "its GPU is taken out of service",
+    EvictionReason.DEVICE_LOST: "its GPU was lost",
+    EvictionReason.IDLE: "its GPU was idle",
+    EvictionReason.PREEMPTED: "others needed its GPU",
+}
+
+
+class Hands(Protocol):
+    """What can be done to a running kernel; the server's part."""
+
+    async def pin_live(self, kept: Kept) -> bool:
+        """Pin it without a restart, where that is possible now."""
+
+    async def unpin(self, kept: Kept) -> None:
+        """Let it see nothing, by a restart where it must be."""
+
+    def is_idle(self, kept: Kept) -> bool:
+        """Whether it computes nothing."""
+
+    def changed(self) -> None:
+        """Tell the listeners."""
+
+
+class Following:
+    """One reservation of one kernel."""
+
+    def __init__(self, keeper: Keeper, hands: Hands, kept: Kept, *, attach_seconds: float) -> None:
+        self._keeper, self._hands, self._kept = keeper, hands, kept
+        self._attach_seconds = attach_seconds
+        self._granted_at: float | None = None
+        self._renew_in = RENEW_SECONDS
+        #: When the devices are taken away, once a notice has come.
+        self._due_at: float | None = None
+        self._away = False
+
+    async def run(self) -> None:
+        """Follow it to its end."""
+        while (it := self._kept.lease) is not None and not self._keeper.closing:
+            if it.end is not None or (it.state is State.YIELDING and it.outcome is not None):
+                await self._taken(f"reservation {it.id} is over: {it.detail or it.end or 'it was given back'}")
+                return
+            try:
+                await self._step(it)
+                self._away = False
+            except (LeaseLost, NotFound):
+                with contextlib.suppress(BrokerUnavailable):
+                    await self._look_again(it.id)
+            except BrokerUnavailable as error:
+                if not self._away:
+                    self._keeper.log.warning("Kernel %s: %s", self._kept.kernel_id, error)
+                self._away = True
+                await self._pause(self._renew_in)
+            except GpuError as error:  # refused: it will be seen at the next look what became of it
+                self._keeper.log.warning("Kernel %s: %s", self._kept.kernel_id, error)
+                await self._pause(self._renew_in)
+
+    async def _step(self, it: WorkloadView) -> None:
+        await self._keeper.move(self._kept)
+        await self._renew(it)
+        if it.state is State.QUEUED:
+            await self._wait_in_line(it)
+        elif await self._is_given_up(it):
+            return
+        elif self._is_due(it):
+            await self._give_back(it, self._why())
+        else:
+            await self._pause(self._seconds())
+
+    # -- in line
+
+    async def _wait_in_line(self, it: WorkloadView) -> None:
+        async with self._keeper.asking(self._kept) as client:
+            seen = await client.wait(it.id, "active", self._renew_in, raise_on_timeout=False)
+        if self._kept.lease is not None and self._kept.lease.id == seen.id:
+            self._kept.lease = seen
+        self._hands.changed()
+
+    # -- held
+
+    async def _is_given_up(self, it: WorkloadView) -> bool:
+        """Pin what was granted; what nobody takes in time is given back, so that nothing is held for nobody."""
+        kept = self._kept
+        if self._granted_at is None:
+            self._granted_at = time.monotonic()
+            self._hands.changed()
+        if kept.is_pinned or it.state is not State.ACTIVE:
+            return False
+        if await self._hands.pin_live(kept):
+            self._hands.changed()
+            return False
+        if time.monotonic() < self._granted_at + self._attach_seconds:
+            return False
+        await self._give_back(it, "nobody restarted the kernel to use it")
+        return True
+
+    async def _renew(self, it: WorkloadView) -> None:
+        kept = self._kept
+        number = 1 if kept.lease is None or kept.lease.holder is None else kept.lease.holder.number
+        async with self._keeper.asking(kept) as client:
+            renewal = await client.renew(it.id, number)
+        self._renew_in = min(RENEW_SECONDS, max(0.2, (renewal.renew_by - time.time()) * RENEW_PART))
+        if renewal.notice is not None and kept.notice is None:
+            async with self._keeper.asking(kept) as client:
+                kept.lease = await client.workload(it.id)
+        if renewal.notice != kept.notice:
+            kept.notice = renewal.notice
+            self._hands.changed()
+
+    def _why(self) -> str:
+        reason = EvictionReason.EXPIRED if self._kept.notice is None else self._kept.notice.reason
+        return ENDED.get(reason, f"it had to end ({reason})")
+
+    def _is_due(self, it: WorkloadView) -> bool:
+        """Whether the devices go back now: shortly before the end of the grace, or when the kernel has left them."""
+        notice = self._kept.notice
+        if notice is None:
+            self._due_at = None
+            return False
+        left = notice.yield_by - time.time()
+        if self._due_at is None or notice.yield_by < self._due_at:
+            self._due_at = notice.yield_by - min(AHEAD_SECONDS, max(0.0, AHEAD_PART * left))
+        return time.time() >= self._due_at or self._kept.pinned_by != it.id
+
+    def _seconds(self) -> float:
+        """How long nothing is to be done."""
+        kept, due = self._kept, self._renew_in
+        if self._due_at is not None:
+            due = min(due, max(0.05, self._due_at - time.time()))
+        if not kept.is_pinned and self._granted_at is not None:
+            due = min(due, max(0.05, self._granted_at + self._attach_seconds - time.monotonic()))
+            if kept.restart_needed is None:
+                due = min(due, AGAIN_SECONDS)
+        return due
+
+    # -- the end
+
+    async def _give_back(self, it: WorkloadView, why: str) -> None:
+        """Let the kernel go on without its devices, then give them back."""
+        await self._hands.unpin(self._kept)
+        async with self._keeper.asking(self._kept) as client:
+            await client.release(it.id)
+        self._over(f"reservation {it.id} was given back: {why}")
+
+    async def _taken(self, why: str) -> None:
+        """It is over already: what the process still sees is nobody's."""
+        await self._hands.unpin(self._kept)
+        self._over(why)
+
+    def _over(self, why: str) -> None:
+        kept = self._kept
+        kept.lease = kept.notice = kept.restart_needed = None
+        kept.leaving, kept.reason = False, why
+        self._hands.changed()
+
+    async def _look_again(self, workload: int) -> None:
+        """The broker says that it is another's, over, or unknown: see how it stands."""
+        kept = self._kept
+        try:
+            async with self._keeper.asking(kept) as client:
+                seen = await client.workload(workload)
+        except NotFound:
+            await self._taken(f"the broker does not know reservation {workload} any more")
+            return
+        kept.lease = seen
+        if seen.end is None and seen.holder is not None and seen.holder.name != kept.kernel_id:
+            await self._taken(f"reservation {workload} has moved to another kernel")
+
+    async def _pause(self, seconds: float) -> None:
+        self._kept.heard.clear()
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._kept.heard.wait(), seconds)
+
+
+def in_background(tasks: set[asyncio.Task[Any]], work: Awaitable[Any], failed: Callable[[BaseException], None]) -> None:
+    """Let work go on by itself; what fails of it is told."""
+
+    async def run() -> None:
+        try:
+            await work
+        except Exception as error:  # noqa: BLE001 - one kernel's trouble is nobody else's
+            failed(error)
+
+    task = asyncio.get_running_loop().create_task(run())
+    tasks.add(task)
+    task.add_done_callback(tasks.discard)

@@ -1,0 +1,355 @@
+"""The kernels of one Jupyter server: reserve for one, pin it, give back, and say how each stands.
+
+Everything that must work while a cell computes goes this way, since the kernel itself answers only when it is idle.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import inspect
+import os
+from collections.abc import AsyncIterator, Callable
+from pathlib import PurePosixPath
+from typing import Any
+from uuid import uuid4
+
+from .. import pins
+from ..client import AsyncClient
+from ..errors import BrokerUnavailable, Conflict, GpuError, NotFound
+from ..holding import kernel_holder
+from ..model import Kind, Policy, State, SubmitBody, WorkloadView
+from .documents import KernelAsk, KernelView, PinAnswer
+from .following import Following, in_background
+from .keeper import Keeper, Kept, is_held_by, keep_for, refuse_twice, reservation_of
+from .live import cuda_is_loaded
+from .silent import change_pin, is_ready
+
+#: How often is looked for what kernels have reserved themselves, should nobody tell.
+LOOK_SECONDS = 20.0
+#: A kernel that still starts gets so long until it is restarted.
+READY_SECONDS = 30.0
+#: A restarted kernel that does not answer within this is left to itself.
+RESTART_SECONDS = 60.0
+
+
+class Kernels(Keeper):
+    """What the server extension and its pages ask about kernels, and the keeper of all of them."""
+
+    may_wait = False  # who waits in line here can be seen and called off, unlike a start
+
+    def __init__(
+        self, serverapp: Any, client_of: Callable[..., AsyncClient], *, attach_seconds: float | None = None
+    ) -> None:
+        super().__init__(serverapp.log)
+        self._app, self._client_of = serverapp, client_of
+        self._attach_seconds = float(Policy().attach_seconds if attach_seconds is None else attach_seconds)
+        #: Called on the loop when `views()` may differ.
+        self.on_change: list[Callable[[], None]] = []
+        self._following: dict[str, asyncio.Task[None]] = {}
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self._looks_around = False
+        keep_for(serverapp.kernel_manager, self)
+
+    async def close(self) -> None:
+        """From now on nothing is reserved and nothing started; what kernels hold they give back when they end."""
+        self.closing = True
+        tasks = [*self._following.values(), *self._tasks]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    # -- what is asked
+
+    async def reserve(self, kernel_id: str, ask: KernelAsk, client: AsyncClient) -> WorkloadView:
+        """Ask for devices for a kernel; granted or not, it is followed from here on."""
+        kept = self._find(kernel_id)
+        if pins.ATTEMPT in os.environ:
+            raise Conflict("This server runs in a job and has that job's GPUs.", hint="Say --gpus when you submit.")
+        if kept.lease is not None and kept.lease.end is None and kept.lease.outcome is None:
+            raise refuse_twice(kept.lease)
+        body = SubmitBody(
+            kind=Kind.RESERVATION,
+            ask=ask.to_ask(),
+            queue=ask.queue,
+            team=ask.team,
+            profile=ask.profile,
+            name=self._name(kept),
+            holder=kernel_holder(kernel_id, kept.pid),
+        )
+        view = await client.submit(body, f"kernel {kernel_id} {uuid4().hex}")
+        # Who is known by a token asks by it from now on; an account of this machine is known anyway.
+        kept.client = client if client.place is not None and client.place.token else None
+        self._follow(kept, view)
+        return view
+
+    async def give_back(self, kernel_id: str, client: AsyncClient) -> WorkloadView:
+        """Leave the line; or let the kernel go on without its devices, and give them back."""
+        kept = self._find(kernel_id)
+        it = kept.lease or await reservation_of(client, kernel_id)
+        if it is None:
+            raise NotFound("This kernel has no reservation.", hint="Ask for one first.")
+        self._leave_alone(kept)
+        try:
+            if it.state is not State.QUEUED:
+                kept.lease = it
+                await self.unpin(kept)
+            view = await client.release(it.id)
+        except BaseException:
+            kept.leaving = False
+            self._follow(kept, it)
+            raise
+        kept.lease = kept.notice = kept.restart_needed = None
+        kept.leaving, kept.reason = False, ""
+        self.changed()
+        return view
+
+    async def pin(self, kernel_id: str, client: AsyncClient, *, restart: bool) -> PinAnswer:
+        """Let a kernel see what was granted: at once where CUDA is not loaded, else by a restart where it may be."""
+        kept = self._find(kernel_id)
+        if kept.lease is None:
+            found = await reservation_of(client, kernel_id)
+            if found is None:
+                return PinAnswer(state="none", reason="This kernel has no reservation.")
+            self._follow(kept, found)
+        it = kept.lease
+        if it is not None and it.state is State.QUEUED:
+            kept.lease = it = await client.workload(it.id)
+        if it is None or it.state is not State.ACTIVE:
+            waits = it is not None and it.state is State.QUEUED
+            return PinAnswer(state="waiting" if waits else "none", reason="" if it is None else it.reason)
+        if not kept.is_pinned and not await self.pin_live(kept) and restart:
+            await self._restart(kept)
+        kept.heard.set()
+        self.changed()
+        if kept.is_pinned:
+            return PinAnswer(state="pinned", devices=kept.devices)
+        why = kept.restart_needed or "The kernel is busy; it is pinned when its cell has ended, or by a restart."
+        return PinAnswer(state="restart-needed", reason=why, devices=it.devices)
+
+    def see(self, view: WorkloadView) -> None:
+        """Something became known of a reservation: of one that is followed, or of one that a kernel made itself."""
+        kept = next((one for one in self.kernels.values() if one.lease is not None and one.lease.id == view.id), None)
+        if kept is not None:
+            kept.lease = view
+            if view.notice is not None:
+                kept.notice = view.notice
+            kept.heard.set()
+            self.changed()
+        elif is_held_by(view) and view.outcome is None and view.holder is not None:
+            kept = self.kernels.get(view.holder.name)
+            if kept is not None and kept.lease is None and not kept.leaving:
+                self._follow(kept, view)
+
+    def views(self) -> tuple[KernelView, ...]:
+        """Every kernel of this server."""
+        manager, paths = self._app.kernel_manager, self._paths()
+        return tuple(self._view(manager.get_kernel(id_), id_, paths.get(id_)) for id_ in manager.list_kernel_ids())
+
+    def _view(self, manager: Any, kernel_id: str, path: str | None) -> KernelView:
+        kept = self.kernels.get(kernel_id) or Kept(kernel_id)
+        last, state = getattr(manager, "last_activity", None), getattr(manager, "execution_state", None) or "unknown"
+        last_activity = None if last is None else last.timestamp()
+        if kept.crashed_at is not None and (last_activity or 0.0) <= kept.crashed_at:
+            # What it was before the crash says nothing of the new process, and nobody may have asked it anything yet.
+            state, last_activity = "idle", kept.crashed_at
+        return KernelView(
+            kernel_id=kernel_id,
+            name=_display_name(manager),
+            notebook=path,
+            workload=None if kept.lease is None else kept.lease.id,
+            pinned=kept.is_pinned,
+            devices=kept.devices,
+            restart_needed=None if kept.is_pinned or kept.held is None else kept.restart_needed,
+            execution_state=state,
+            last_activity=last_activity,
+            reason=kept.reason,
+        )
+
+    # -- what is done to a running kernel
+
+    async def pin_live(self, kept: Kept) -> bool:
+        """Pin it without a restart; where that cannot be, `restart_needed` says why. False for one that is busy too."""
+        it = kept.held
+        if it is None or kept.pid is None:
+            return False
+        if kept.restart_needed is None:
+            kept.restart_needed = _why_restart(kept, it)
+        if kept.restart_needed is not None or not self.is_idle(kept):
+            return False
+        said = await change_pin(self._app.kernel_manager.get_kernel(kept.kernel_id), it.devices)
+        if said == "done" and kept.held is not None:
+            kept.devices, kept.pinned_by = it.devices, it.id
+            return True
+        if said in ("loaded", "failed"):
+            kept.restart_needed = _LOADED if said == "loaded" else "The kernel did not take the change."
+        return False
+
+    async def unpin(self, kept: Kept) -> None:
+        """Let it see nothing from now on: live where it was pinned live and CUDA is not loaded, else by a restart."""
+        if kept.pinned_by is None or kept.kernel_id not in self._app.kernel_manager:
+            return
+        kept.leaving = True
+        manager = self._app.kernel_manager.get_kernel(kept.kernel_id)
+        is_live = kept.devices != kept.started_with
+        if is_live and self.is_idle(kept) and await change_pin(manager, None) == "done":
+            kept.devices, kept.pinned_by = kept.started_with, None
+            return
+        await self._restart(kept)
+
+    def is_idle(self, kept: Kept) -> bool:
+        """Whether it computes nothing, as far as its server knows."""
+        manager = self._app.kernel_manager
+        if kept.kernel_id not in manager:
+            return False
+        return getattr(manager.get_kernel(kept.kernel_id), "execution_state", None) in ("idle", "starting")
+
+    async def _restart(self, kept: Kept) -> None:
+        """Start it anew, pinned as it should be now. Pages that show it learn that its cells are over."""
+        manager = self._app.kernel_manager
+        async with kept.restarting:
+            kernel = manager.get_kernel(kept.kernel_id)
+            if getattr(kernel, "execution_state", None) == "starting":
+                await is_ready(kernel, READY_SECONDS)
+            # Without this a page that shows the kernel waits for ever for what its cells would have said.
+            for tell in list(getattr(getattr(kernel, "_restarter", None), "callbacks", {}).get("restart", ())):
+                tell()
+            try:
+                ready = await manager.restart_kernel(kept.kernel_id)
+                if inspect.isawaitable(ready):
+                    await asyncio.wait_for(ready, RESTART_SECONDS)
+            except Exception as error:  # noqa: BLE001 - another restart was under way, which pins as well
+                self.log.warning("Kernel %s: a restart did not go well: %s", kept.kernel_id, error)
+
+    def changed(self) -> None:
+        """Tell the listeners."""
+        for tell in self.on_change:
+            tell()
+
+    # -- what the provisioner tells
+
+    @contextlib.asynccontextmanager
+    async def asking(self, kept: Kept) -> AsyncIterator[AsyncClient]:
+        """As whom a kernel's reservation was asked for, else as this server; neither starts a broker."""
+        if self.closing:  # what the server shares is closed
+            async with super().asking(kept) as client:
+                yield client
+        else:
+            yield kept.client or self._client_of(None, start=False)
+
+    async def started(self, kept: Kept) -> None:
+        """A kernel runs, for the first time or anew."""
+        await super().started(kept)
+        if not self._looks_around:
+            self._looks_around = True
+            self._spawn(self._look_around())
+        if kept.lease is not None and kept.lease.end is None:
+            self._follow(kept, kept.lease)
+        kept.heard.set()
+        self.changed()
+
+    async def stopped(self, kept: Kept) -> None:
+        """A kernel is over: its reservation passes to the one that its notebook was changed to, else it goes back."""
+        self._leave_alone(kept)
+        heir = None if self.closing or kept.lease is None else self._heir(kept)
+        if heir is None or not await self.in_time(self._pass_on(kept, heir), kept, "its reservation did not move"):
+            await super().stopped(kept)
+        self.kernels.pop(kept.kernel_id, None)
+        self.changed()
+
+    def crashed(self, kept: Kept) -> None:
+        """A kernel died by itself."""
+        super().crashed(kept)
+        self.changed()
+
+    def _heir(self, kept: Kept) -> Kept | None:
+        """The kernel that a session of this one shows now; a session that ends still shows the old one."""
+        for session_id, _, kernel_id in self._sessions():
+            heir = self.kernels.get(kernel_id)
+            if session_id in kept.sessions and kernel_id != kept.kernel_id and heir is not None and heir.lease is None:
+                return heir
+        return None
+
+    async def _pass_on(self, kept: Kept, heir: Kept) -> bool:
+        assert kept.lease is not None  # noqa: S101 - who has none passes nothing on
+        heir.client = kept.client
+        async with self.asking(heir) as client:
+            view = await client.move(kept.lease.id, kernel_holder(heir.kernel_id, heir.pid))
+        kept.lease = None
+        self._follow(heir, view)
+        if view.state is State.ACTIVE:
+            heir.restart_needed = "The kernel was changed."
+            self._spawn(self._restart(heir))
+        return True
+
+    # -- small
+
+    def _find(self, kernel_id: str) -> Kept:
+        if self.closing:
+            raise Conflict("The Jupyter server is shutting down.", hint="Start it again.")
+        if kernel_id not in self._app.kernel_manager:
+            raise NotFound("There is no such kernel.", hint="Reload the page.")
+        kept = self.kernels.get(kernel_id)
+        if kept is None:
+            raise Conflict(
+                "This kernel was started by another provisioner, so it cannot be pinned.",
+                hint="Take metadata.kernel_provisioner out of its kernelspec, or reserve for the whole server.",
+            )
+        return kept
+
+    def _follow(self, kept: Kept, view: WorkloadView) -> None:
+        kept.lease = view
+        kept.sessions |= {session_id for session_id, _, kernel_id in self._sessions() if kernel_id == kept.kernel_id}
+        task = self._following.get(kept.kernel_id)
+        if (task is None or task.done()) and not self.closing:
+            following = Following(self, self, kept, attach_seconds=self._attach_seconds)
+            self._following[kept.kernel_id] = asyncio.get_running_loop().create_task(following.run())
+        self.changed()
+
+    def _leave_alone(self, kept: Kept) -> None:
+        task = self._following.pop(kept.kernel_id, None)
+        if task is not None:
+            task.cancel()
+
+    def _spawn(self, work: Any) -> None:
+        in_background(self._tasks, work, lambda error: self.log.warning("A kernel's GPUs: %s", error))
+
+    async def _look_around(self) -> None:
+        """Find what kernels have reserved themselves (%gpu reserve), should the stream not be listened to."""
+        while not self.closing:
+            await asyncio.sleep(LOOK_SECONDS)
+            with contextlib.suppress(GpuError, BrokerUnavailable):
+                async for view in self._client_of(None, start=False).workloads(kind=Kind.RESERVATION, mine=True):
+                    self.see(view)
+
+    def _sessions(self) -> list[tuple[str, str, str]]:
+        """(session, path, kernel), read without the side effects that asking for a session has."""
+        try:
+            cursor = self._app.session_manager.cursor
+            return [tuple(row) for row in cursor.execute("SELECT session_id, path, kernel_id FROM session").fetchall()]
+        except Exception:  # noqa: BLE001 - a server with sessions of another making: names are missing, no more
+            return []
+
+    def _paths(self) -> dict[str, str]:
+        return {kernel_id: path for _, path, kernel_id in self._sessions()}
+
+    def _name(self, kept: Kept) -> str:
+        return PurePosixPath(self._paths().get(kept.kernel_id, "")).name or kept.name
+
+
+_LOADED = "CUDA is loaded in the kernel already, so it goes on seeing the devices it saw then."
+
+
+def _why_restart(kept: Kept, it: WorkloadView) -> str | None:
+    """Why a kernel cannot be pinned while it lives."""
+    if kept.started_with and kept.started_with != it.devices:
+        return "The kernel was started with other devices."
+    if kept.language.lower() != "python":
+        return "Only Python kernels can be changed while they run."
+    return _LOADED if cuda_is_loaded(kept.pid) else None
+
+
+def _display_name(manager: Any) -> str:
+    with contextlib.suppress(Exception):  # its kernelspec is gone
+        return str(manager.kernel_spec.display_name)
+    return str(getattr(manager, "kernel_name", ""))
