@@ -143,4 +143,11 @@ class BrokerFrame(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", t
     hint: str | None = None
 
 
-Frame = StatusFrame | ChangeFrame | KernelsFrame | BrokerFrame
+class RestartFrame(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="restart"):
+    """A kernel has to be restarted: the page that claims it (POST kernels/ID/claim) does so, and mends its cells."""
+
+    kernel_id: str
+    reason: str
+
+
+Frame = StatusFrame | ChangeFrame | KernelsFrame | BrokerFrame | RestartFrame

@@ -20,7 +20,7 @@ from tornado.web import Finish, HTTPError, authenticated
 from tornado.websocket import WebSocketHandler
 
 from ..client import AsyncClient
-from ..errors import BrokerUnavailable, GpuError, InvalidAsk, NotAllowed, NotFound, from_body
+from ..errors import BrokerUnavailable, Conflict, GpuError, InvalidAsk, NotAllowed, NotFound, from_body
 from ..model import State
 from . import forwarding
 from .documents import FileJob, KernelAsk, KernelList, PinBody
@@ -195,8 +195,9 @@ class ReservationHandler(Base):
 
     @admitted
     async def delete(self, kernel_id: str) -> None:
-        """Leave the line, or give the GPUs back; a kernel that sees them is restarted without."""
-        self.say(await self.kernels.give_back(kernel_id, self.client))
+        """Leave the line, or give the GPUs back; a kernel that sees them is restarted without, by the page or here."""
+        by_page = self.get_query_argument("restart", "server") == "page"
+        self.say(await self.kernels.give_back(kernel_id, self.client, by_page=by_page))
 
 
 class PinHandler(Base):
@@ -207,6 +208,17 @@ class PinHandler(Base):
         """Let the kernel see what it was granted."""
         body = self.read_body(PinBody)
         self.say(await self.kernels.pin(kernel_id, self.client, restart=body.restart))
+
+
+class ClaimHandler(Base):
+    """/kernels/ID/claim."""
+
+    @admitted
+    async def post(self, kernel_id: str) -> None:
+        """One page may restart the kernel: 204 to the first that asks, 409 to all others."""
+        if not self.kernels.claim(kernel_id):
+            raise Conflict("Another page restarts this kernel, or it need not be.", hint="Look on.")
+        self.set_status(HTTPStatus.NO_CONTENT)
 
 
 class JobsHandler(Base):
@@ -271,6 +283,7 @@ ROUTES: list[tuple[str, type[Any]]] = [
     ("jupyter-gpu/kernels", KernelsHandler),
     (f"jupyter-gpu/kernels/{_ID}/reservation", ReservationHandler),
     (f"jupyter-gpu/kernels/{_ID}/pin", PinHandler),
+    (f"jupyter-gpu/kernels/{_ID}/claim", ClaimHandler),
     ("jupyter-gpu/jobs", JobsHandler),
     ("jupyter-gpu/api/v1/(.+)", ForwardHandler),
     ("jupyter-gpu/?.*", UnknownHandler),

@@ -13,6 +13,7 @@ import sys
 import threading
 import time
 from collections.abc import Sequence
+from importlib.metadata import EntryPoint, entry_points
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from uuid import uuid4
 
 import msgspec
 from jupyter_client.kernelspec import NATIVE_KERNEL_NAME, KernelSpecManager
+from jupyter_client.provisioning.factory import KernelProvisionerFactory
 from jupyter_core.utils import ensure_async
 from jupyter_server.services.contents.fileio import FileManagerMixin
 from tornado.web import HTTPError
@@ -30,6 +32,9 @@ from ..errors import InvalidAsk, NotFound
 from ..model import Kind, Script, SubmitBody, WorkloadView
 from .documents import FileJob
 
+#: The entry point of our provisioner, and the variable that makes one the default.
+PROVISIONER = "jupyter-gpu"
+PROVISIONER_WORD = KernelProvisionerFactory.default_provisioner_name_env
 #: What is saved meanwhile of a cell that takes long; papermill itself takes longer pauses where saving takes long.
 AUTOSAVE_SECONDS = 10
 #: What Linux takes for the name of a file.
@@ -119,12 +124,19 @@ def _notebook(place: Path, job: FileJob) -> Command:
     output = NAMES.beside(place)
     options = ["--log-output", f"--autosave-cell-every={AUTOSAVE_SECONDS}", *_kernel_option(place, content)]
     argv = [sys.executable, "-m", "papermill", *options, _path(place.name), _path(output)]
-    command = make_command(argv, folder=folder, environ=os.environ)
+    # The kernel keeps the GPUs of its attempt in any case; with our provisioner it says so to who looks.
+    wanted = [] if find_provisioner(PROVISIONER) is None else [f"{PROVISIONER_WORD}={PROVISIONER}"]
+    command = make_command(argv, folder=folder, environ=os.environ, wanted=wanted)
     spec = msgspec.structs.replace(command.spec, recorded=command.spec.recorded | {"output_notebook": pack(output)})
     if len(content) > MOST_SCRIPT_BYTES:
         return command._replace(spec=spec)
     spec = msgspec.structs.replace(spec, script_index=len(argv) - 2)
     return command._replace(spec=spec, script=Script(name=pack(place.name), content=content))
+
+
+def find_provisioner(name: str) -> EntryPoint | None:
+    """A provisioner as it is registered: to name one that is missing would hide every kernel."""
+    return next(iter(entry_points(group=KernelProvisionerFactory.GROUP_NAME, name=name)), None)
 
 
 def _path(name: str) -> str:

@@ -23,11 +23,9 @@ from ..errors import BrokerUnavailable, GpuError
 from .documents import Hello
 from .handlers import ROUTES
 from .identity import Clients, Identity
+from .jobs import PROVISIONER, PROVISIONER_WORD, find_provisioner
 from .upstream import Upstreams
 
-#: The entry point of our provisioner.
-PROVISIONER = "jupyter-gpu"
-PROVISIONER_WORD = "JUPYTER_DEFAULT_PROVISIONER_NAME"
 PLAIN_PROVISIONER = "local-provisioner"
 TIDY_SECONDS = 30.0
 
@@ -43,11 +41,11 @@ class GpuExtension(ExtensionApp):
     provisioner = Bool(
         default_value=True, help="Start all kernels with our provisioner, so that each sees the GPUs it reserved."
     ).tag(config=True)
-    pass_on = Bool(
-        default_value=True,
-        help=f"""Tell what kernels start (papermill, jupyter-scheduler) to use our provisioner as well, by
-        {PROVISIONER_WORD}. Terminals are told to use Jupyter's own: an environment that is activated there may lack
-        this package, and then no kernel would be listed.""",
+    pass_provisioner_to_children = Bool(
+        default_value=False,
+        help=f"""Set {PROVISIONER_WORD} in this server, so that what it starts beside its kernels (jupyter-scheduler)
+        uses our provisioner as well. An environment that lacks this package then lists no kernel at all, so terminals,
+        where one may be activated, are told to use Jupyter's own.""",
     ).tag(config=True)
 
     clients: Clients
@@ -65,11 +63,12 @@ class GpuExtension(ExtensionApp):
     def initialize_settings(self) -> None:
         """Make what the handlers share; the event loop may not run yet."""
         self.clients = Clients(start=self.start_broker)
+        self.upstreams = Upstreams(self.clients, self.log)
         with self._or_a_line("kernels cannot be looked after"):
             from .kernels import Kernels  # noqa: PLC0415 - may fail without taking the rest along
 
             self.kernels = Kernels(self.serverapp, self.clients.of)
-        self.upstreams = Upstreams(self.clients, self.kernels, self.log)
+            self.upstreams.follow(self.kernels)
         with self._or_a_line("kernels are started without GPU reservations"):
             self._offer_provisioner()
 
@@ -119,9 +118,12 @@ class GpuExtension(ExtensionApp):
                 factory.default_provisioner_name,
             )
             return
-        factory._get_provisioner(PROVISIONER).load()  # noqa: SLF001 - one that is missing would hide every kernel
+        entry = find_provisioner(PROVISIONER)
+        if entry is None:
+            raise LookupError(f"{PROVISIONER!r} is not registered; install jupyter_gpu again")
+        entry.load()
         factory.default_provisioner_name = PROVISIONER
-        if self.pass_on:
+        if self.pass_provisioner_to_children:
             self._word_before, self._is_passed_on = os.environ.get(PROVISIONER_WORD), True
             os.environ[PROVISIONER_WORD] = PROVISIONER
 

@@ -21,7 +21,7 @@ import msgspec
 
 from ..errors import BrokerUnavailable, GpuError
 from ..model import Change, Status, WorkloadView
-from .documents import BrokerFrame, ChangeFrame, Frame, KernelsFrame, KernelView, StatusFrame
+from .documents import BrokerFrame, ChangeFrame, Frame, KernelsFrame, KernelView, RestartFrame, StatusFrame
 from .identity import Clients, Identity
 from .picture import Picture
 
@@ -51,6 +51,7 @@ class Watches(Protocol):
     """What looks after the kernels."""
 
     on_change: list[Callable[[], None]]
+    on_restart: list[Callable[[str, str], None]]
 
     def views(self) -> tuple[KernelView, ...]:
         """All kernels of this server."""
@@ -62,13 +63,17 @@ class Watches(Protocol):
 class Upstreams:
     """All streams of this server."""
 
-    def __init__(self, clients: Clients, kernels: Watches | None, log: logging.Logger) -> None:
+    def __init__(self, clients: Clients, log: logging.Logger) -> None:
         self.clients, self.log = clients, log
-        self._kernels = kernels
+        self._kernels: Watches | None = None
         self._streams: dict[str, Upstream] = {}
         self._is_due = False
-        if kernels is not None:
-            kernels.on_change.append(self._kernels_changed)
+
+    def follow(self, kernels: Watches) -> None:
+        """Tell the pages of these kernels, and tell what looks after them of their work."""
+        kernels.on_change.append(self._kernels_changed)
+        kernels.on_restart.append(self._ask_to_restart)
+        self._kernels = kernels
 
     def join(self, page: Page, identity: Identity) -> Upstream:
         """From now on the page hears what concerns this identity."""
@@ -105,6 +110,11 @@ class Upstreams:
         if not self._is_due:
             self._is_due = True
             asyncio.get_running_loop().call_soon(self._tell_kernels)
+
+    def _ask_to_restart(self, kernel_id: str, reason: str) -> None:
+        frame = _frame(RestartFrame(kernel_id=kernel_id, reason=reason))
+        for stream in self._streams.values():
+            stream.send(frame)
 
     def _tell_kernels(self) -> None:
         self._is_due = False

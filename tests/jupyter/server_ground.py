@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import json
 import os
+import warnings
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,6 +17,7 @@ import msgspec
 from jupyter_client.provisioning.factory import KernelProvisionerFactory
 from jupyter_server.auth import Authorizer
 from jupyter_server.serverapp import ServerApp
+from jupyter_server.utils import JupyterServerAuthWarning
 from tornado.httpclient import HTTPRequest
 from tornado.websocket import WebSocketClientConnection, websocket_connect
 from traitlets.config import Config
@@ -57,10 +59,10 @@ class Server:
         return self._client(**words)
 
     async def page(self) -> httpx.AsyncClient:
-        """A browser's page: logged in by the token once, and from then on by its cookie; it sends no header by itself."""
+        """A browser's page: logged in by the token once, and from then on by its cookie alone."""
         client = self._client()
-        answer = await client.get(f"tree?token={TOKEN}")  # any page sets the cookie
-        assert any(name.startswith("username-") for name in client.cookies), answer
+        await client.get(f"?token={TOKEN}")
+        assert any(name.startswith("username-") for name in client.cookies)
         return client
 
     def _client(self, **words: Any) -> httpx.AsyncClient:
@@ -140,13 +142,18 @@ class DenyAll(Authorizer):
 
 @contextlib.asynccontextmanager
 async def a_server(
-    root: Path, *, base_url: str = "/", extension: dict[str, Any] | None = None, **server: Any
+    root: Path,
+    *,
+    base_url: str = "/",
+    extension: dict[str, Any] | None = None,
+    config: Config | None = None,
+    **server: Any,
 ) -> AsyncIterator[Server]:
     """Run a Jupyter server with our extension on a free port; nobody may come in without a login."""
     before = os.environ.get(PROVISIONER_WORD)
     ServerApp.clear_instance()
     KernelProvisionerFactory.clear_instance()
-    config = Config()
+    config = config or Config()
     config.IdentityProvider.token = TOKEN
     config.NotebookNotary.db_file = ":memory:"
     config.GpuExtension.update(extension or {})
@@ -158,7 +165,9 @@ async def a_server(
     app = ServerApp.instance(config=config, **(words | server))
     app.init_signal = lambda: None
     try:
-        app.initialize(argv=[], find_extensions=False)
+        with warnings.catch_warnings():  # the terminals' own socket says nothing of who may open it
+            warnings.simplefilter("ignore", JupyterServerAuthWarning)
+            app.initialize(argv=[], find_extensions=False)
         await asyncio.sleep(0)  # it binds its port in the first turn of the loop
         await app._post_start()
         running = Server(app, app.port, root)

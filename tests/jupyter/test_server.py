@@ -3,29 +3,47 @@
 from __future__ import annotations
 
 import getpass
+import os
+import sys
 
-from tests.jupyter.server_ground import a_broker, a_server, play
+import pytest
+from jupyter_client.provisioning.factory import KernelProvisionerFactory
+from traitlets.config import Config
+
+from jupyter_gpu.jupyter.jobs import PROVISIONER, PROVISIONER_WORD
+from tests.jupyter.server_ground import a_broker, a_server, error_of, play
+
+#: jupyterhub/jupyterhub-deploy-docker#76
+PREFIXES = ["/", "/j", "/j/", "/a/b/user/ana@uni.example/"]
 
 
-def test_hello_without_a_broker(tmp_path, tmp_runtime):
-    """It loads where no broker runs and starts none: the page learns that there is no store yet."""
+def ours(capsys: pytest.CaptureFixture[str]) -> list[str]:
+    """What we wrote into the server's log."""
+    return [line for line in capsys.readouterr().err.splitlines() if "jupyter_gpu:" in line]
+
+
+def test_without_a_broker(tmp_path, tmp_runtime, capsys):
+    """rapidsai/jupyterlab-nvdashboard#114: no driver and no broker: it loads, says so in one line, and starts none."""
 
     async def story():
         async with a_server(tmp_path) as server:
             answer = await server.program().get("jupyter-gpu/hello")
+            assert (await server.program().get("api/kernelspecs")).json()["kernelspecs"]
 
-        assert answer.status_code == 200
         said = answer.json()
-        assert (said["store_id"], said["caller"], said["simulated"], said["start_broker"]) == (
-            None, getpass.getuser(), False, True,
-        )  # fmt: skip
-        assert not (tmp_runtime.runtime_dir / "broker.sock").exists()
+        assert (answer.status_code, said["store_id"], said["caller"]) == (200, None, getpass.getuser())
+        assert (said["simulated"], said["start_broker"]) == (False, True)
 
     play(story)
+    assert not (tmp_runtime.runtime_dir / "broker.sock").exists()
+    lines = [it for it in ours(capsys) if "kernels cannot" not in it]
+    assert len(lines) == 1
+    assert "No broker runs" in lines[0]
+    assert "The first page that asks starts one." in lines[0]
 
 
-def test_hello_with_a_broker(tmp_path, tmp_runtime):
-    """With one the page learns its store, and who it is there: the account, not the name that a browser was given."""
+def test_with_a_broker(tmp_path, tmp_runtime):
+    """The page learns its store, and who it is there: the account, not the name that a browser was given."""
 
     async def story():
         async with a_broker(tmp_runtime.runtime_dir) as broker, a_server(tmp_path) as server:
@@ -35,3 +53,100 @@ def test_hello_with_a_broker(tmp_path, tmp_runtime):
             assert said["caller"] == getpass.getuser()
 
     play(story)
+
+
+@pytest.mark.parametrize("prefix", PREFIXES)
+def test_every_prefix(tmp_path, tmp_runtime, prefix):
+    """jupyterhub/jupyterhub-deploy-docker#76: API and stream below any base URL; doubled slashes lead nowhere."""
+
+    async def story():
+        async with a_broker(tmp_runtime.runtime_dir) as broker, a_server(tmp_path, base_url=prefix) as server:
+            store = broker.loop.broker_view().store_id
+            program = server.program()
+            assert (await program.get("jupyter-gpu/hello")).json()["store_id"] == store
+            assert (await program.get("jupyter-gpu/api/v1/status")).json()["store_id"] == store
+            assert (await (await server.listen()).status()).store_id == store
+            for path in ("jupyter-gpu//hello", "jupyter-gpu/api/v1//status"):
+                answer = await program.get(path, follow_redirects=True)
+                assert (answer.status_code, error_of(answer)["code"]) == (404, "not-found")
+
+    play(story)
+
+
+def test_what_fails_is_a_line_of_the_log(tmp_path, tmp_runtime, monkeypatch, capsys):
+    """A part of ours that cannot be loaded takes nothing along: the server works, and says what is missing."""
+    monkeypatch.setitem(sys.modules, "jupyter_gpu.jupyter.kernels", None)
+
+    async def story():
+        async with a_server(tmp_path) as server:
+            assert (await server.program().get("jupyter-gpu/hello")).status_code == 200
+            answer = await server.program().get("jupyter-gpu/kernels")
+            assert (answer.status_code, error_of(answer)["code"]) == (503, "broker-unavailable")
+            assert (await server.program().get("api/kernels")).json() == []
+
+    play(story)
+    assert len([it for it in ours(capsys) if "kernels cannot be looked after" in it]) == 1
+
+
+def test_our_provisioner_becomes_the_default(tmp_path, tmp_runtime):
+    """Of all kernels, without a word in any kernelspec; what the server starts beside them is left alone."""
+
+    async def story():
+        async with a_server(tmp_path):
+            assert KernelProvisionerFactory.instance().default_provisioner_name == PROVISIONER
+            assert PROVISIONER_WORD not in os.environ
+
+    play(story)
+
+
+@pytest.mark.parametrize(
+    ("extension", "config", "expected"),
+    [
+        ({"provisioner": False}, {}, "local-provisioner"),
+        ({}, {"KernelProvisionerFactory": {"default_provisioner_name": "another"}}, "another"),
+    ],
+)
+def test_another_choice_stands(tmp_path, tmp_runtime, extension, config, expected):
+    """An admin may turn ours off or choose another."""
+
+    async def story():
+        async with a_server(tmp_path, extension=extension, config=Config(config)):
+            assert KernelProvisionerFactory.instance().default_provisioner_name == expected
+
+    play(story)
+
+
+def test_a_provisioner_that_is_missing_hides_no_kernel(tmp_path, tmp_runtime, monkeypatch):
+    """Half an installation: kernels are started as if we were not there."""
+    monkeypatch.setattr("jupyter_gpu.jupyter.server.PROVISIONER", "not-installed")
+
+    async def story():
+        async with a_server(tmp_path) as server:
+            assert KernelProvisionerFactory.instance().default_provisioner_name == "local-provisioner"
+            assert (await server.program().get("api/kernelspecs")).json()["kernelspecs"]
+
+    play(story)
+
+
+def test_children_are_told_when_an_admin_wants_it(tmp_path, tmp_runtime):
+    """Then what the server starts uses ours too, save terminals, where another environment may be activated."""
+
+    async def story():
+        async with a_server(tmp_path, extension={"pass_provisioner_to_children": True}) as server:
+            assert os.environ[PROVISIONER_WORD] == PROVISIONER
+            terminals = server.app.web_app.settings["terminal_manager"]
+            assert terminals.make_term_env()[PROVISIONER_WORD] == "local-provisioner"
+            assert terminals.make_term_env()["JUPYTER_SERVER_ROOT"] == str(tmp_path)
+        assert PROVISIONER_WORD not in os.environ
+
+    play(story)
+
+
+def test_the_extension_is_found_by_its_name(tmp_path, tmp_runtime):
+    """What `jupyter server extension list` does: the package names its point, and it validates."""
+    from jupyter_server.extension.manager import ExtensionPackage
+
+    package = ExtensionPackage(name="jupyter_gpu", enabled=True)
+
+    assert package.validate()
+    assert list(package.extension_points) == ["jupyter_gpu"]
