@@ -117,7 +117,7 @@ def devices_table(
             bar(device, fancy=fancy),
             Text(memory_text(device)),
             Text(MISSING if device.utilisation_percent is None else f"{device.utilisation_percent}%"),
-            _held_by(device, by_id, now),
+            held_by_text(device, by_id, now),
         )
     return table
 
@@ -136,7 +136,8 @@ def bar(device: DeviceView, *, fancy: bool = True) -> Text:
     return Text.assemble((full * cells, style), (empty * (BAR_CELLS - cells), "dim"))
 
 
-def _held_by(device: DeviceView, by_id: Mapping[int, WorkloadView], now: float) -> Text:
+def held_by_text(device: DeviceView, by_id: Mapping[int, WorkloadView], now: float) -> Text:
+    """Say who holds a GPU until when, or what is wrong with it."""
     if device.condition is not None:
         detail = f": {safe(device.condition_detail)}" if device.condition_detail else ""
         return Text(f"{device.condition}{detail}", style="red")
@@ -219,11 +220,12 @@ def quota_table(quotas: Sequence[QuotaView], now: float) -> Table:
     """One line per bound: what is held or used of it, and what is left."""
     table = make_table("rule", "used", last="left")
     for it in quotas:
-        table.add_row(Text(clip(it.rule, 30)), Text(_used(it)), Text(_left(it, now)))
+        table.add_row(Text(clip(it.rule, 30)), Text(used_text(it)), Text(left_text(it, now)))
     return table
 
 
-def _used(it: QuotaView) -> str:
+def used_text(it: QuotaView) -> str:
+    """Say what is held or used, and of how much."""
     parts = []
     if it.devices_held is not None or it.devices_allowed is not None:
         allowed = "" if it.devices_allowed is None else f" of {it.devices_allowed}"
@@ -235,7 +237,8 @@ def _used(it: QuotaView) -> str:
     return ", ".join(parts) or MISSING
 
 
-def _left(it: QuotaView, now: float) -> str:
+def left_text(it: QuotaView, now: float) -> str:
+    """Say what is left, or when there is more."""
     parts = []
     if it.devices_held is not None and it.devices_allowed is not None:
         parts.append(plural(max(0, it.devices_allowed - it.devices_held), "GPU"))
