@@ -24,7 +24,8 @@ LONGEST_WAIT_SECONDS = 300.0
 _PLAIN = re.compile(r"(?:/(?!\.{1,2}(?:/|$))[A-Za-z0-9._~-]{1,200}){1,5}")
 #: To stop the broker is for the command line; the stream and the description are not passed on.
 _CLOSED = ("/stream", "/openapi.json", "/broker/stop")
-_SENT_BACK = ("content-type", "retry-after")
+_NOT_FOR_THE_BROKER = ("no_track_activity", "token")
+_SENT_BACK = ("retry-after",)
 
 
 class _TooLarge(LimitExceeded):
@@ -43,7 +44,9 @@ def read(request: Any) -> Call[None]:
     if _PLAIN.fullmatch(path) is None or path in _CLOSED:
         raise NotFound(f"There is nothing at {request.path[:200]!a}.", hint="docs/api.md lists what there is.")
     check_size(request.body, MOST_BYTES)
-    params = tuple(parse_qsl(request.query, keep_blank_values=True))
+    # A word for jupyter_server, which pages may add to any question.
+    asked = parse_qsl(request.query, keep_blank_values=True)
+    params = tuple((name, value) for name, value in asked if name not in _NOT_FOR_THE_BROKER)
     if path.endswith("/log") and dict(params).get("follow", "false") != "false":
         raise InvalidAsk("A log is not followed here.", hint="Ask part by part: go on at the X-Next-Offset header.")
     return passed_on(

@@ -54,6 +54,11 @@ class Base(APIHandler):
     _work: asyncio.Task[Any] | None = None
 
     @property
+    def _track_activity(self) -> bool:
+        """To look is no activity: a page that was left open must not keep an idle server from being culled."""
+        return self.request.method != "GET"
+
+    @property
     def gpu(self) -> GpuExtension:
         """The extension."""
         extension: GpuExtension = self.settings["jupyter_gpu"]
@@ -172,7 +177,7 @@ class ForwardHandler(Base):
         self.set_status(answer.status)
         for name, value in forwarding.headers(answer.headers, self.base_url):
             self.set_header(name, value)
-        self.finish(answer.body)
+        self.finish(answer.body, set_content_type=answer.headers["Content-Type"])
 
 
 class KernelsHandler(Base):
@@ -247,6 +252,7 @@ class StreamHandler(WebSocketMixin, WebSocketHandler, JupyterHandler):
 
     auth_resource = RESOURCE
     upstream: Upstream | None = None
+    who: Identity
 
     def set_default_headers(self) -> None:
         """None: tornado takes no headers on what becomes a websocket."""
@@ -257,12 +263,16 @@ class StreamHandler(WebSocketMixin, WebSocketHandler, JupyterHandler):
         may_read = self.authorizer.is_authorized(self, self.current_user, "read", RESOURCE)
         if not await ensure_async(may_read):
             raise HTTPError(HTTPStatus.FORBIDDEN, f"User is not authorized to read on resource: {RESOURCE}.")
+        try:
+            self.who = identity_of(self)
+        except GpuError as error:
+            raise HTTPError(error.http_status, error.message) from None
         await super().get(*args, **words)
 
     def open(self) -> None:
         """Listen with all others of the same name."""
         super().open()
-        self.upstream = self.settings["jupyter_gpu"].upstreams.join(self, identity_of(self))
+        self.upstream = self.settings["jupyter_gpu"].upstreams.join(self, self.who)
 
     def on_message(self, message: str | bytes) -> None:
         """Pages say nothing here."""
