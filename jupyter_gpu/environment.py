@@ -26,7 +26,7 @@ _NEEDED = re.compile(
     r"|LANG|LANGUAGE|LC_[A-Z]+|TZ|PYTHON(PATH|HOME|NOUSERSITE|USERBASE|UTF8|IOENCODING)|LD_LIBRARY_PATH|LIBRARY_PATH"
     r"|CUDA_(HOME|PATH)|JULIA_(DEPOT_PATH|PROJECT|LOAD_PATH)|R_(HOME|LIBS|LIBS_USER)|MODULEPATH|LOADEDMODULES"
     r"|XDG_(CACHE|DATA|CONFIG)_HOME|HF_HOME|TORCH_HOME|JUPYTER_(PATH|DATA_DIR|CONFIG_DIR|PLATFORM_DIRS)"
-    r"|JUPYTER_DEFAULT_PROVISIONER_NAME|(HTTPS?|ALL|NO)_PROXY|(https?|all|no)_proxy|SSL_CERT_(FILE|DIR)|REQUESTS_CA_BUNDLE"
+    r"|(HTTPS?|ALL|NO)_PROXY|(https?|all|no)_proxy|SSL_CERT_(FILE|DIR)|REQUESTS_CA_BUNDLE"
 )
 # What only the broker may say to a job; even when it is given by name.
 _OURS = re.compile(
@@ -36,7 +36,7 @@ _OURS = re.compile(
 # The marks of the kernel, the server, the batch job or the shell that the submission came from.
 _MARKS = re.compile(
     r"JPY_.*|JUPYTERHUB_.*|PYDEVD_.*"
-    r"|JUPYTER_(?!PATH$|DATA_DIR$|CONFIG_DIR$|PLATFORM_DIRS$|PREFER_ENV_PATH$|DEFAULT_PROVISIONER_NAME$).*"
+    r"|JUPYTER_(?!PATH$|DATA_DIR$|CONFIG_DIR$|PLATFORM_DIRS$|PREFER_ENV_PATH$).*"
     r"|SLURM_.*|SBATCH_.*|PMI_.*|PMIX_.*|KUBERNETES_.*|BASH_FUNC_.*|BASH_ENV|ENV|_|SHLVL|OLDPWD|PWD"
 )
 _INLINE = re.compile(r"module://.*|.*inline.*|nbagg|widget", re.IGNORECASE)

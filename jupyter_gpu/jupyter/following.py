@@ -41,7 +41,7 @@ class Hands(Protocol):
     async def pin_live(self, kept: Kept) -> bool:
         """Pin it without a restart, where that is possible now."""
 
-    async def unpin(self, kept: Kept) -> None:
+    async def unpin(self, kept: Kept, why: str) -> None:
         """Let it see nothing, by a restart where it must be."""
 
     def is_idle(self, kept: Kept) -> bool:
@@ -166,14 +166,14 @@ class Following:
 
     async def _give_back(self, it: WorkloadView, why: str) -> None:
         """Let the kernel go on without its devices, then give them back."""
-        await self._hands.unpin(self._kept)
+        await self._hands.unpin(self._kept, f"Its reservation is given back: {why}.")
         async with self._keeper.asking(self._kept) as client:
             await client.release(it.id)
         self._over(f"reservation {it.id} was given back: {why}")
 
     async def _taken(self, why: str) -> None:
         """It is over already: what the process still sees is nobody's."""
-        await self._hands.unpin(self._kept)
+        await self._hands.unpin(self._kept, f"{why[0].upper()}{why[1:]}.")
         self._over(why)
 
     def _over(self, why: str) -> None:

@@ -40,6 +40,8 @@ class Kept:
     #: What people read: its notebook's file name, else its kernelspec's.
     name: str = ""
     language: str = ""
+    #: The KernelManager that runs it.
+    manager: Any = None
     #: As whom its reservation was asked for; None is this process's own account.
     client: AsyncClient | None = None
     #: Its reservation as last heard of.
@@ -53,6 +55,11 @@ class Kept:
     pinned_by: int | None = None
     #: It is being started without its devices, although they are still leased.
     leaving: bool = False
+    #: It has to be restarted now: by a page that shows it, which claims that first, else by its server.
+    restart_due: bool = False
+    restart_claimed: bool = False
+    #: The kernel that takes its place; else what its sessions show next.
+    heir: Kept | None = None
     #: Why it must be restarted to see what was granted.
     restart_needed: str | None = None
     #: The broker's warning, once it has come.
@@ -105,6 +112,9 @@ class Keeper:
             yield client
 
     # -- what the provisioner tells
+
+    async def take_over(self, kept: Kept) -> None:
+        """A kernel is about to start: where it is put in another's place, let it have what that one holds."""
 
     async def held_by(self, kept: Kept) -> WorkloadView | None:
         """What a kernel that is started anew may use: as the broker says, else as it was last heard of."""

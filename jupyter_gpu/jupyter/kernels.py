@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import inspect
 import os
 from collections.abc import AsyncIterator, Callable
 from pathlib import PurePosixPath
@@ -23,14 +22,14 @@ from .documents import KernelAsk, KernelView, PinAnswer
 from .following import Following, in_background
 from .keeper import Keeper, Kept, is_held_by, keep_for, refuse_twice, reservation_of
 from .live import cuda_is_loaded
-from .silent import change_pin, is_ready
+from .restarting import CLAIMED_SECONDS, Restarts
+from .sessions import Sessions
+from .silent import change_pin
 
 #: How often is looked for what kernels have reserved themselves, should nobody tell.
 LOOK_SECONDS = 20.0
-#: A kernel that still starts gets so long until it is restarted.
-READY_SECONDS = 30.0
-#: A restarted kernel that does not answer within this is left to itself.
-RESTART_SECONDS = 60.0
+#: So long the kernel before may take to end where a notebook's kernel is changed.
+OLD_SECONDS = 8.0
 
 
 class Kernels(Keeper):
@@ -50,6 +49,7 @@ class Kernels(Keeper):
         self._tasks: set[asyncio.Task[Any]] = set()
         self._looks_around = False
         keep_for(serverapp.kernel_manager, self)
+        self._sessions, self._restarts = Sessions(serverapp), Restarts(serverapp)
 
     async def close(self) -> None:
         """From now on nothing is reserved and nothing started; what kernels hold they give back when they end."""
@@ -83,17 +83,31 @@ class Kernels(Keeper):
         self._follow(kept, view)
         return view
 
-    async def give_back(self, kernel_id: str, client: AsyncClient) -> WorkloadView:
-        """Leave the line; or let the kernel go on without its devices, and give them back."""
+    async def give_back(self, kernel_id: str, client: AsyncClient, *, by_page: bool = False) -> WorkloadView:
+        """Leave the line; or let the kernel go on without its devices, and give them back.
+
+        Where a restart is needed for that and a page makes it (`by_page`), the answer comes before.
+        """
         kept = self._find(kernel_id)
         it = kept.lease or await reservation_of(client, kernel_id)
         if it is None:
             raise NotFound("This kernel has no reservation.", hint="Ask for one first.")
         self._leave_alone(kept)
+        kept.lease = it
+        if by_page and not await self._unpin_live(kept):
+            kept.leaving = kept.restart_due = True
+            self._spawn(self._leave(kept, it, client))
+            return await client.workload(it.id)
+        return await self._left(kept, it, client)
+
+    async def _leave(self, kept: Kept, it: WorkloadView, client: AsyncClient) -> None:
+        if not await self._restarts.is_restarted(kept, CLAIMED_SECONDS):
+            await self._restarts.restart_here(kept)
+        await self._left(kept, it, client)
+
+    async def _left(self, kept: Kept, it: WorkloadView, client: AsyncClient) -> WorkloadView:
         try:
-            if it.state is not State.QUEUED:
-                kept.lease = it
-                await self.unpin(kept)
+            await self.unpin(kept, "Its reservation is given back.")
             view = await client.release(it.id)
         except BaseException:
             kept.leaving = False
@@ -119,7 +133,7 @@ class Kernels(Keeper):
             waits = it is not None and it.state is State.QUEUED
             return PinAnswer(state="waiting" if waits else "none", reason="" if it is None else it.reason)
         if not kept.is_pinned and not await self.pin_live(kept) and restart:
-            await self._restart(kept)
+            await self._restarts.restart_here(kept)
         kept.heard.set()
         self.changed()
         if kept.is_pinned:
@@ -143,11 +157,11 @@ class Kernels(Keeper):
 
     def views(self) -> tuple[KernelView, ...]:
         """Every kernel of this server."""
-        manager, paths = self._app.kernel_manager, self._paths()
+        manager, paths = self._app.kernel_manager, self._sessions.paths()
         return tuple(self._view(manager.get_kernel(id_), id_, paths.get(id_)) for id_ in manager.list_kernel_ids())
 
     def _view(self, manager: Any, kernel_id: str, path: str | None) -> KernelView:
-        kept = self.kernels.get(kernel_id) or Kept(kernel_id)
+        kept = self.kernels.get(kernel_id) or Kept(kernel_id, reason=_NOT_OURS)
         last, state = getattr(manager, "last_activity", None), getattr(manager, "execution_state", None) or "unknown"
         last_activity = None if last is None else last.timestamp()
         if kept.crashed_at is not None and (last_activity or 0.0) <= kept.crashed_at:
@@ -185,17 +199,24 @@ class Kernels(Keeper):
             kept.restart_needed = _LOADED if said == "loaded" else "The kernel did not take the change."
         return False
 
-    async def unpin(self, kept: Kept) -> None:
-        """Let it see nothing from now on: live where it was pinned live and CUDA is not loaded, else by a restart."""
-        if kept.pinned_by is None or kept.kernel_id not in self._app.kernel_manager:
-            return
+    async def unpin(self, kept: Kept, why: str) -> None:
+        """Let it see nothing of its reservation from now on, by a restart where it must be."""
+        if not await self._unpin_live(kept):
+            kept.leaving = True
+            await self._restarts.restart(kept, why)
+
+    async def _unpin_live(self, kept: Kept) -> bool:
+        """Whether it sees nothing of its reservation now; it can where it was pinned live and CUDA is not loaded."""
+        manager = self._app.kernel_manager
+        if kept.pinned_by is None or kept.kernel_id not in manager:
+            return True
+        if kept.devices == kept.started_with or not self.is_idle(kept):
+            return False
         kept.leaving = True
-        manager = self._app.kernel_manager.get_kernel(kept.kernel_id)
-        is_live = kept.devices != kept.started_with
-        if is_live and self.is_idle(kept) and await change_pin(manager, None) == "done":
-            kept.devices, kept.pinned_by = kept.started_with, None
-            return
-        await self._restart(kept)
+        if await change_pin(manager.get_kernel(kept.kernel_id), None) != "done":
+            return False
+        kept.devices, kept.pinned_by = kept.started_with, None
+        return True
 
     def is_idle(self, kept: Kept) -> bool:
         """Whether it computes nothing, as far as its server knows."""
@@ -204,22 +225,15 @@ class Kernels(Keeper):
             return False
         return getattr(manager.get_kernel(kept.kernel_id), "execution_state", None) in ("idle", "starting")
 
-    async def _restart(self, kept: Kept) -> None:
-        """Start it anew, pinned as it should be now. Pages that show it learn that its cells are over."""
-        manager = self._app.kernel_manager
-        async with kept.restarting:
-            kernel = manager.get_kernel(kept.kernel_id)
-            if getattr(kernel, "execution_state", None) == "starting":
-                await is_ready(kernel, READY_SECONDS)
-            # Without this a page that shows the kernel waits for ever for what its cells would have said.
-            for tell in list(getattr(getattr(kernel, "_restarter", None), "callbacks", {}).get("restart", ())):
-                tell()
-            try:
-                ready = await manager.restart_kernel(kept.kernel_id)
-                if inspect.isawaitable(ready):
-                    await asyncio.wait_for(ready, RESTART_SECONDS)
-            except Exception as error:  # noqa: BLE001 - another restart was under way, which pins as well
-                self.log.warning("Kernel %s: a restart did not go well: %s", kept.kernel_id, error)
+    def claim(self, kernel_id: str) -> bool:
+        """Whether the page that asks is to make the restart that it was told of."""
+        kept = self.kernels.get(kernel_id)
+        return kept is not None and self._restarts.claim(kept)
+
+    @property
+    def on_restart(self) -> list[Callable[[str, str], None]]:
+        """Called on the loop with a kernel that pages are to restart, and the reason."""
+        return self._restarts.on_restart
 
     def changed(self) -> None:
         """Tell the listeners."""
@@ -248,6 +262,21 @@ class Kernels(Keeper):
         kept.heard.set()
         self.changed()
 
+    async def take_over(self, kept: Kept) -> None:
+        """A notebook's kernel is changed: end the old one first, so that the new one starts with its devices.
+
+        Jupyter starts the new one first, and would end the old one after it.
+        """
+        before = self._sessions.kernel_before()
+        old = None if before == kept.kernel_id else self.kernels.get(before or "")
+        if old is None or old.held is None or self.closing:
+            return
+        old.heir = kept
+        try:
+            await asyncio.wait_for(old.manager.shutdown_kernel(), OLD_SECONDS)
+        except Exception as error:  # noqa: BLE001 - it then starts without, and gets them when the old one has ended
+            self.log.warning("Kernel %s: the kernel before it does not end: %s", kept.kernel_id, error)
+
     async def stopped(self, kept: Kept) -> None:
         """A kernel is over: its reservation passes to the one that its notebook was changed to, else it goes back."""
         self._leave_alone(kept)
@@ -264,11 +293,10 @@ class Kernels(Keeper):
 
     def _heir(self, kept: Kept) -> Kept | None:
         """The kernel that a session of this one shows now; a session that ends still shows the old one."""
-        for session_id, _, kernel_id in self._sessions():
-            heir = self.kernels.get(kernel_id)
-            if session_id in kept.sessions and kernel_id != kept.kernel_id and heir is not None and heir.lease is None:
-                return heir
-        return None
+        if kept.heir is not None and self.kernels.get(kept.heir.kernel_id) is kept.heir:
+            return kept.heir
+        shown = [self.kernels.get(kernel_id) for kernel_id in self._sessions.shown_next(kept.sessions, kept.kernel_id)]
+        return next((heir for heir in shown if heir is not None and heir.lease is None), None)
 
     async def _pass_on(self, kept: Kept, heir: Kept) -> bool:
         assert kept.lease is not None  # noqa: S101 - who has none passes nothing on
@@ -276,10 +304,11 @@ class Kernels(Keeper):
         async with self.asking(heir) as client:
             view = await client.move(kept.lease.id, kernel_holder(heir.kernel_id, heir.pid))
         kept.lease = None
-        self._follow(heir, view)
-        if view.state is State.ACTIVE:
-            heir.restart_needed = "The kernel was changed."
-            self._spawn(self._restart(heir))
+        heir.lease, heir.sessions = view, heir.sessions | kept.sessions
+        if heir.pid is not None:  # it runs already, without
+            self._follow(heir, view)
+            if view.state is State.ACTIVE:
+                self._spawn(self._restarts.restart(heir, "Its notebook's kernel was changed."))
         return True
 
     # -- small
@@ -299,7 +328,7 @@ class Kernels(Keeper):
 
     def _follow(self, kept: Kept, view: WorkloadView) -> None:
         kept.lease = view
-        kept.sessions |= {session_id for session_id, _, kernel_id in self._sessions() if kernel_id == kept.kernel_id}
+        kept.sessions |= self._sessions.of(kept.kernel_id)
         task = self._following.get(kept.kernel_id)
         if (task is None or task.done()) and not self.closing:
             following = Following(self, self, kept, attach_seconds=self._attach_seconds)
@@ -322,21 +351,11 @@ class Kernels(Keeper):
                 async for view in self._client_of(None, start=False).workloads(kind=Kind.RESERVATION, mine=True):
                     self.see(view)
 
-    def _sessions(self) -> list[tuple[str, str, str]]:
-        """(session, path, kernel), read without the side effects that asking for a session has."""
-        try:
-            cursor = self._app.session_manager.cursor
-            return [tuple(row) for row in cursor.execute("SELECT session_id, path, kernel_id FROM session").fetchall()]
-        except Exception:  # noqa: BLE001 - a server with sessions of another making: names are missing, no more
-            return []
-
-    def _paths(self) -> dict[str, str]:
-        return {kernel_id: path for _, path, kernel_id in self._sessions()}
-
     def _name(self, kept: Kept) -> str:
-        return PurePosixPath(self._paths().get(kept.kernel_id, "")).name or kept.name
+        return PurePosixPath(self._sessions.paths().get(kept.kernel_id, "")).name or kept.name
 
 
+_NOT_OURS = "It was started by another provisioner: its GPUs are not looked after here."
 _LOADED = "CUDA is loaded in the kernel already, so it goes on seeing the devices it saw then."
 
 

@@ -52,7 +52,8 @@ class GpuProvisioner(LocalProvisioner):
 
     @property
     def _keeper(self) -> Keeper:
-        return keeper_of(getattr(self.parent, "parent", None) or self.parent)
+        manager = getattr(self.parent, "parent", None)  # of many kernels; it is falsy as long as it has none
+        return keeper_of(self.parent if manager is None else manager)
 
     @property
     def _kept(self) -> Kept:
@@ -69,9 +70,9 @@ class GpuProvisioner(LocalProvisioner):
         async with self._or_given_back():
             pin = await self._what_it_sees(kept)
             kwargs = await super().pre_launch(**kwargs)
-        if not _has_package(kwargs["cmd"]):
-            kwargs["env"].pop(PROVISIONER, None)  # where there is none, it would hide every kernel
-        elif self.load_magics and _is_ipykernel(self.kernel_spec, kwargs["cmd"]):
+        # What runs in a kernel inherits its pin, and in an environment without us this would hide every kernel.
+        kwargs["env"].pop(PROVISIONER, None)
+        if self.load_magics and _is_ipykernel(self.kernel_spec, kwargs["cmd"]) and _has_package(kwargs["cmd"]):
             kwargs["cmd"] = [*kwargs["cmd"], _LOAD]
         # After what the kernelspec says: it must not show what was not granted.
         kwargs["env"] |= {**pin, pins.KERNEL: self.kernel_id}
@@ -93,6 +94,8 @@ class GpuProvisioner(LocalProvisioner):
         return pins.variables(())
 
     async def _reservation(self, kept: Kept) -> WorkloadView | None:
+        if not self._starts:
+            await self._keeper.take_over(kept)
         # A kernel that never ran has reserved nothing, so nobody has to be asked and the start costs nothing.
         if self._starts or kept.lease is not None:
             return await self._keeper.held_by(kept)
@@ -115,7 +118,8 @@ class GpuProvisioner(LocalProvisioner):
         await super().post_launch(**kwargs)
         self._starts += 1
         kept = self._kept
-        kept.pid, kept.pinned_by, kept.restart_needed = self.pid, self._pinned_by, None
+        kept.pid, kept.pinned_by, kept.manager = self.pid, self._pinned_by, self.parent
+        kept.restart_needed, kept.restart_due = None, False
         kept.devices = kept.started_with = _inherited() if self._pin is None else self._pin
         kept.reason = "restarted after a crash" if kept.crashed else ""
         kept.crashed_at, kept.crashed = kept.crashed_at if kept.crashed else None, False

@@ -3,7 +3,7 @@
 import pytest
 
 from jupyter_gpu import pins
-from jupyter_gpu.environment import scrub
+from jupyter_gpu.environment import scrub, select
 
 FOUR = ("GPU-aa", "GPU-ab", "GPU-b0", "GPU-c0")
 
@@ -76,8 +76,9 @@ def test_whose_pin_it_is_stays_out_of_jobs(name):
     assert scrub({name: "7"}, given=[name]) == ({}, (name,))
 
 
-def test_which_provisioner_starts_kernels_is_passed_on():
-    """A notebook that runs as a job starts its kernels as the server does, where the environment says how."""
-    assert scrub({"JUPYTER_DEFAULT_PROVISIONER_NAME": "jupyter-gpu"})[0] == {
-        "JUPYTER_DEFAULT_PROVISIONER_NAME": "jupyter-gpu"
-    }
+def test_which_provisioner_starts_kernels_is_not_passed_on():
+    """An environment without this package would show no kernel at all; a job's notebooks inherit its pin anyway."""
+    word = {"JUPYTER_DEFAULT_PROVISIONER_NAME": "jupyter-gpu"}
+
+    assert select(word) == ({}, ())
+    assert scrub(word) == ({}, tuple(word))
