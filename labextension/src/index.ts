@@ -1,10 +1,217 @@
-import type { JupyterFrontEndPlugin } from '@jupyterlab/application';
+/** What JupyterLab loads: one plugin that knows, and one for each place where it shows. */
+import {
+  ILayoutRestorer,
+  type JupyterFrontEnd,
+  type JupyterFrontEndPlugin
+} from '@jupyterlab/application';
+import { ICommandPalette, IToolbarWidgetRegistry } from '@jupyterlab/apputils';
+import { IFileBrowserFactory } from '@jupyterlab/filebrowser';
+import { INotebookTracker, type NotebookPanel } from '@jupyterlab/notebook';
+import { IRunningSessionManagers } from '@jupyterlab/running';
+import { ISettingRegistry } from '@jupyterlab/settingregistry';
+import { IStatusBar } from '@jupyterlab/statusbar';
+import { Token } from '@lumino/coreutils';
+import { Signal } from '@lumino/signaling';
 
-const plugin: JupyterFrontEndPlugin<void> = {
-  id: 'jupyter-gpu:plugin',
-  description: 'GPUs of this server: reservations, live memory and the queue.',
+import { Api } from './api';
+import { addCommands } from './commands';
+import { gpuIcon } from './icons';
+import { GpuModel, IGpuModel } from './model';
+import { notify } from './notify';
+import { GpuPanel } from './panel';
+import type { Run } from './parts';
+import type { ITarget } from './reserve';
+import { addRunning } from './running';
+import { Settings } from './settings';
+import { StatusItem } from './statusbar';
+import { KernelItem } from './toolbar';
+
+const CATEGORY = 'GPU';
+
+/** The choices of this person, for the other plugins. */
+const IGpuSettings = new Token<Settings>('jupyter-gpu:IGpuSettings');
+
+function runner(app: JupyterFrontEnd): Run {
+  return (command, args) =>
+    void app.commands.execute(command, args).catch((error: unknown) => {
+      console.error(command, error);
+    });
+}
+
+/** Knows: one stream and one state for the page. */
+const model: JupyterFrontEndPlugin<IGpuModel> = {
+  id: 'jupyter-gpu:model',
+  description: 'Provides the GPUs of this server as the page knows them.',
   autoStart: true,
-  activate: () => undefined
+  provides: IGpuModel,
+  activate: app => new GpuModel(new Api(app.serviceManager.serverSettings))
 };
 
-export default plugin;
+/** Chooses: the settings. */
+const settings: JupyterFrontEndPlugin<Settings> = {
+  id: 'jupyter-gpu:plugin',
+  description: 'Provides the settings of the GPU extension.',
+  autoStart: true,
+  provides: IGpuSettings,
+  optional: [ISettingRegistry],
+  activate: (_, registry: ISettingRegistry | null) => {
+    const found = new Settings();
+    registry
+      ?.load(settings.id)
+      .then(loaded => {
+        found.follow(loaded);
+      })
+      .catch((error: unknown) => {
+        console.error('jupyter-gpu: the settings could not be read', error);
+      });
+    return found;
+  }
+};
+
+/** Acts: the commands, and notices with buttons. */
+const commands: JupyterFrontEndPlugin<void> = {
+  id: 'jupyter-gpu:commands',
+  description: 'Reserve, release, extend, send to the queue, show logs; tell what should be known.',
+  autoStart: true,
+  requires: [IGpuModel, IGpuSettings],
+  optional: [INotebookTracker, IFileBrowserFactory, ICommandPalette],
+  activate: (
+    app,
+    gpu: IGpuModel,
+    chosen: Settings,
+    notebooks: INotebookTracker | null,
+    files: IFileBrowserFactory | null,
+    palette: ICommandPalette | null
+  ) => {
+    addCommands({
+      app,
+      model: gpu,
+      settings: chosen,
+      kernel: () => notebooks?.currentWidget?.sessionContext.session?.kernel?.id ?? null,
+      file: () => {
+        const [first, second] = files?.tracker.currentWidget?.selectedItems() ?? [];
+        return first && !second ? first.path : null;
+      }
+    });
+    for (const command of ['gpu:reserve', 'gpu:release', 'gpu:pin', 'gpu:submit-file']) {
+      palette?.addItem({ command, category: CATEGORY });
+    }
+    notify(gpu, chosen, runner(app));
+  }
+};
+
+/** Shows: the panel on the left. */
+const panel: JupyterFrontEndPlugin<void> = {
+  id: 'jupyter-gpu:panel',
+  description: 'A panel with devices, own work, a form to reserve, and quota.',
+  autoStart: true,
+  requires: [IGpuModel, IGpuSettings],
+  optional: [INotebookTracker, ICommandPalette, ILayoutRestorer],
+  activate: (
+    app,
+    gpu: IGpuModel,
+    chosen: Settings,
+    notebooks: INotebookTracker | null,
+    palette: ICommandPalette | null,
+    restorer: ILayoutRestorer | null
+  ) => {
+    const widget = new GpuPanel({
+      model: gpu,
+      run: runner(app),
+      targets: () => (notebooks ? targets(notebooks) : []),
+      defaults: () => chosen.choices
+    });
+    notebooks?.currentChanged.connect(() => {
+      widget.refresh();
+    });
+    notebooks?.widgetAdded.connect((_, added) => {
+      added.sessionContext.kernelChanged.connect(() => {
+        widget.refresh();
+      });
+    });
+    app.shell.add(widget, 'left', { rank: 600 });
+    restorer?.add(widget, widget.id);
+    app.commands.addCommand('gpu:open-panel', {
+      label: 'Show the GPUs',
+      icon: gpuIcon,
+      execute: () => {
+        app.shell.activateById(widget.id);
+      }
+    });
+    palette?.addItem({ command: 'gpu:open-panel', category: CATEGORY });
+  }
+};
+
+/** The kernels of open notebooks, that of the current one first. */
+function targets(notebooks: INotebookTracker): readonly ITarget[] {
+  const found: ITarget[] = [];
+  const add = (it: NotebookPanel | null): void => {
+    const kernel = it?.sessionContext.session?.kernel?.id;
+    if (it && kernel && !found.some(known => known.kernel === kernel)) {
+      found.push({ kernel, name: it.title.label });
+    }
+  };
+  add(notebooks.currentWidget);
+  notebooks.forEach(add);
+  return found;
+}
+
+/** Shows: one's lease in the status bar. */
+const statusBar: JupyterFrontEndPlugin<void> = {
+  id: 'jupyter-gpu:status-bar',
+  description: 'One’s own lease, or what is free, in the status bar.',
+  autoStart: true,
+  requires: [IGpuModel, IGpuSettings, IStatusBar],
+  activate: (app, gpu: IGpuModel, chosen: Settings, bar: IStatusBar) => {
+    const activeStateChanged = new Signal<Settings, void>(chosen);
+    chosen.changed.connect(() => {
+      activeStateChanged.emit();
+    });
+    bar.registerStatusItem('jupyter-gpu:status', {
+      item: new StatusItem(gpu, runner(app)),
+      align: 'left',
+      rank: 90,
+      isActive: () => chosen.choices.showStatusBar,
+      activeStateChanged
+    });
+  }
+};
+
+/** Shows: the GPU of each notebook's kernel in its toolbar; schema/plugin.json says where. */
+const toolbar: JupyterFrontEndPlugin<void> = {
+  id: 'jupyter-gpu:toolbar',
+  description: 'The GPU of a notebook’s kernel in its toolbar.',
+  autoStart: true,
+  requires: [IGpuModel, IToolbarWidgetRegistry],
+  activate: (app, gpu: IGpuModel, registry: IToolbarWidgetRegistry) => {
+    registry.addFactory<NotebookPanel>(
+      'Notebook',
+      'gpu',
+      it => new KernelItem(gpu, it.sessionContext, app.commands)
+    );
+  }
+};
+
+/** Shows: one's own work among what runs. */
+const running: JupyterFrontEndPlugin<void> = {
+  id: 'jupyter-gpu:running',
+  description: 'One’s own GPU work in the list of running sessions.',
+  autoStart: true,
+  requires: [IGpuModel, IRunningSessionManagers],
+  activate: (app, gpu: IGpuModel, managers: IRunningSessionManagers) => {
+    addRunning(managers, gpu, runner(app));
+  }
+};
+
+const plugins: JupyterFrontEndPlugin<unknown>[] = [
+  model,
+  settings,
+  commands,
+  panel,
+  statusBar,
+  toolbar,
+  running
+];
+
+export default plugins;
+export { IGpuModel };

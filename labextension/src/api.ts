@@ -1,0 +1,191 @@
+/** Requests to the server extension, each as one function. */
+import { URLExt } from '@jupyterlab/coreutils';
+import { ServerConnection } from '@jupyterlab/services';
+
+import type { Link, Trouble } from './fold';
+import type {
+  FileJob,
+  Error as Refused,
+  Hello,
+  KernelAsk,
+  PinAnswer,
+  Status,
+  WorkloadView
+} from './types';
+
+const ROOT = 'jupyter-gpu';
+
+/** What the server refused, with what to do now. */
+export class Refusal extends Error {
+  constructor(
+    readonly status: number,
+    readonly code: string,
+    message: string,
+    readonly hint: string | null
+  ) {
+    super(message);
+    this.name = 'Refusal';
+  }
+}
+
+/** A part of a log. */
+export interface ILogPart {
+  readonly data: Uint8Array;
+  readonly attempt: number;
+  readonly next: number;
+  readonly isComplete: boolean;
+}
+
+/** The server extension of one Jupyter server. */
+export class Api {
+  constructor(readonly settings: ServerConnection.ISettings) {}
+
+  hello(): Promise<Hello> {
+    return this._json<Hello>('hello');
+  }
+
+  status(): Promise<Status> {
+    return this._json<Status>('api/v1/status');
+  }
+
+  /** The caller's jobs that ended last, newest first. */
+  async lately(): Promise<readonly WorkloadView[]> {
+    const path = 'api/v1/workloads?mine=true&kind=job&state=ended&limit=5';
+    return (await this._json<{ items: readonly WorkloadView[] }>(path)).items;
+  }
+
+  workload(id: number): Promise<WorkloadView> {
+    return this._json<WorkloadView>(`api/v1/workloads/${id}`);
+  }
+
+  cancel(id: number): Promise<WorkloadView> {
+    return this._json<WorkloadView>(`api/v1/workloads/${id}/cancel`, {});
+  }
+
+  release(id: number): Promise<WorkloadView> {
+    return this._json<WorkloadView>(`api/v1/workloads/${id}/release`, {});
+  }
+
+  extend(id: number, seconds: number): Promise<WorkloadView> {
+    return this._json<WorkloadView>(`api/v1/workloads/${id}/extend`, { seconds });
+  }
+
+  letGo(id: number): Promise<WorkloadView> {
+    return this._json<WorkloadView>(`api/v1/workloads/${id}/let-go`, {});
+  }
+
+  /** Ask for GPUs for a kernel. */
+  reserve(kernel: string, ask: KernelAsk): Promise<WorkloadView> {
+    return this._json<WorkloadView>(`kernels/${encodeURIComponent(kernel)}/reservation`, ask);
+  }
+
+  /** Give a kernel's GPUs back, or leave the line. */
+  giveBack(kernel: string): Promise<WorkloadView> {
+    const path = `kernels/${encodeURIComponent(kernel)}/reservation`;
+    return this._json<WorkloadView>(path, undefined, 'DELETE');
+  }
+
+  /** Let a kernel see what it was granted; where it must be restarted for that, only if `restart` says so. */
+  pin(kernel: string, restart: boolean): Promise<PinAnswer> {
+    return this._json<PinAnswer>(`kernels/${encodeURIComponent(kernel)}/pin`, { restart });
+  }
+
+  submit(job: FileJob): Promise<WorkloadView> {
+    return this._json<WorkloadView>('jobs', job);
+  }
+
+  /** A part of an attempt's log; a negative offset counts from the end. */
+  async log(
+    id: number,
+    query: { attempt?: number; offset: number; limit: number }
+  ): Promise<ILogPart> {
+    const words = new URLSearchParams(
+      Object.entries(query).map(([name, value]) => [name, String(value)])
+    );
+    const response = await this._request(`api/v1/workloads/${id}/log?${words}`);
+    const header = (name: string): string => response.headers.get(name) ?? '';
+    const data = new Uint8Array(await response.arrayBuffer());
+    return {
+      data,
+      attempt: Number(header('X-Attempt')) || 1,
+      next: Number(header('X-Next-Offset')) || Math.max(0, query.offset) + data.length,
+      isComplete: header('X-Log-Complete') === 'true'
+    };
+  }
+
+  /** The address of a whole log, to save it. */
+  logUrl(id: number): string {
+    return this._url(`api/v1/workloads/${id}/log?limit=${8 << 20}`);
+  }
+
+  /** The socket of the stream. Browsers send no headers with one, so a token goes into its address. */
+  connect(): WebSocket {
+    const { wsUrl, token, appendToken, WebSocket } = this.settings;
+    const words = appendToken && token ? `?token=${encodeURIComponent(token)}` : '';
+    return new WebSocket(URLExt.join(wsUrl, ROOT, 'stream') + words);
+  }
+
+  /** Find out why the stream could not be opened. */
+  async diagnose(): Promise<{ link: Link; trouble: Trouble }> {
+    try {
+      await this.hello();
+    } catch (error) {
+      const status = error instanceof Refusal ? error.status : 0;
+      if (status === 401 || status === 403) {
+        const trouble = { message: 'Your login to this server is over.', hint: 'Reload the page.' };
+        return { link: 'expired', trouble };
+      }
+      if (status === 404) {
+        return { link: 'missing', trouble: MISSING_EXTENSION };
+      }
+      if (status === 0) {
+        const trouble = { message: 'The Jupyter server does not answer.', hint: 'Trying again.' };
+        return { link: 'lost', trouble };
+      }
+    }
+    return { link: 'lost', trouble: { message: 'The stream broke off.', hint: 'Trying again.' } };
+  }
+
+  private async _json<T>(path: string, body?: unknown, method = body ? 'POST' : 'GET'): Promise<T> {
+    const response = await this._request(path, {
+      method,
+      ...(body ? { body: JSON.stringify(body) } : {})
+    });
+    return (await response.json()) as T;
+  }
+
+  private async _request(path: string, init: RequestInit = {}): Promise<Response> {
+    // Also adds the XSRF header, which the server asks of a page that is known by its cookie.
+    const response = await ServerConnection.makeRequest(this._url(path), init, this.settings);
+    if (!response.ok) {
+      throw await refusal(response);
+    }
+    return response;
+  }
+
+  private _url(path: string): string {
+    return URLExt.join(this.settings.baseUrl, ROOT, path);
+  }
+}
+
+const MISSING_EXTENSION: Trouble = {
+  message: 'This Jupyter server does not have the server part of jupyter-gpu.',
+  hint: 'Install jupyter-gpu where the server runs, and start the server again.'
+};
+
+async function refusal(response: Response): Promise<Refusal> {
+  let said: Partial<Refused> = {};
+  try {
+    said = (await response.json()) as Partial<Refused>;
+  } catch {
+    // A proxy's page, not our words.
+  }
+  const message = said.message || `The server answered ${response.status} ${response.statusText}.`;
+  const isLogin = response.status === 403 && !said.code;
+  return new Refusal(
+    response.status,
+    said.code ?? '',
+    message,
+    said.hint ?? (isLogin ? 'Reload the page: your login may be over.' : null)
+  );
+}

@@ -1,0 +1,299 @@
+/** What can be done with GPUs, as commands: every button, menu and palette entry starts one of these. */
+import type { JupyterFrontEnd } from '@jupyterlab/application';
+import { Dialog, Notification, showDialog } from '@jupyterlab/apputils';
+import type { MainAreaWidget } from '@jupyterlab/apputils';
+import type { ReadonlyPartialJSONObject } from '@lumino/coreutils';
+
+import { gpus, length, place, plural, sentence, title, when, why } from './format';
+import { gpuIcon } from './icons';
+import { logDocument, type LogView } from './logview';
+import type { IGpuModel } from './model';
+import { tellTrouble } from './notify';
+import { nameOf } from './kernels';
+import { kernelOf, reservationOf } from './select';
+import type { Settings } from './settings';
+import { askForJob, canRun } from './submit';
+import type { KernelAsk, WorkloadView } from './types';
+
+const HOUR = 3600;
+const READ_MS = 5000;
+
+/** What the commands ask of their surroundings. */
+export interface ISurroundings {
+  readonly app: JupyterFrontEnd;
+  readonly model: IGpuModel;
+  readonly settings: Settings;
+  /** The kernel of the notebook in front. */
+  readonly kernel: () => string | null;
+  /** The file that is chosen in the file browser. */
+  readonly file: () => string | null;
+}
+
+type Args = ReadonlyPartialJSONObject;
+
+/** Add all commands but the one that opens the panel, which is the panel's. */
+export function addCommands(around: ISurroundings): void {
+  addReserving(around);
+  addWork(around);
+  addFiles(around);
+  addLog(around);
+}
+
+function addReserving(around: ISurroundings): void {
+  const { app, model } = around;
+  const kernelIn = (args: Args): string | null => text(args.kernel) ?? around.kernel();
+
+  app.commands.addCommand('gpu:reserve', {
+    icon: args => (args.kernel ? undefined : gpuIcon),
+    label: args => {
+      const ask = askIn(args, around.settings);
+      return `Reserve ${plural(ask.devices, 'GPU')} for ${length(ask.duration_seconds)}`;
+    },
+    caption: 'Reserve GPUs for the kernel of this notebook',
+    isEnabled: args => kernelIn(args) !== null,
+    execute: args => {
+      const kernel = kernelIn(args);
+      return guarded(async () => {
+        if (kernel === null) {
+          throw new Error('A reservation belongs to a kernel. Open a notebook first.');
+        }
+        const it = await model.api.reserve(kernel, askIn(args, around.settings));
+        model.note(it);
+        if (it.state === 'queued') {
+          Notification.info(`You are ${place(it.ahead)}. ${why(it)}`, { autoClose: READ_MS });
+        }
+        return it;
+      });
+    }
+  });
+
+  app.commands.addCommand('gpu:pin', {
+    label: 'Restart to use the GPU',
+    caption: 'Restart the kernel so that it sees the GPUs that it was granted',
+    isEnabled: args => kernelIn(args) !== null,
+    execute: args => {
+      const kernel = kernelIn(args);
+      return guarded(async () => {
+        if (kernel === null) {
+          throw new Error('There is no kernel to restart. Open a notebook first.');
+        }
+        const isSure =
+          args.sure === true ||
+          (await confirm(
+            'Restart the kernel?',
+            'It sees its GPUs after a restart. Its variables are lost.',
+            'Restart'
+          ));
+        if (!isSure) {
+          return null;
+        }
+        const answer = await model.api.pin(kernel, true);
+        if (answer.state !== 'pinned') {
+          Notification.warning(sentence(answer.reason || 'The kernel does not see its GPUs yet'), {
+            autoClose: READ_MS
+          });
+        }
+        return answer;
+      });
+    }
+  });
+
+  app.commands.addCommand('gpu:release', {
+    label: args => (isWaiting(find(around, args)) ? 'Leave the line' : 'Release the GPU'),
+    caption: 'Give reserved GPUs back, or leave the line',
+    isEnabled: args => find(around, args) !== null,
+    execute: args => guarded(() => release(around, args))
+  });
+
+  app.commands.addCommand('gpu:stop-kernel', {
+    label: 'Shut down a kernel that holds GPUs',
+    isVisible: () => false,
+    execute: args =>
+      guarded(async () => {
+        const kernel = text(args.kernel) ?? '';
+        const about = kernelOf(model.state, kernel);
+        const name = about ? nameOf(about) : 'the kernel';
+        if (
+          args.sure === true ||
+          (await confirm(`Shut down ${name}?`, 'Its variables are lost.', 'Shut down'))
+        ) {
+          await shutDown(app, kernel);
+        }
+      })
+  });
+}
+
+async function release(around: ISurroundings, args: Args): Promise<WorkloadView | null> {
+  const { api, state } = around.model;
+  const it = find(around, args);
+  if (it === null) {
+    throw new Error('Nothing is reserved here.');
+  }
+  if (isWaiting(it)) {
+    return api.cancel(it.id);
+  }
+  const names = gpus(it.devices ?? [], state.status?.devices ?? []);
+  const kernel = it.holder?.kind === 'kernel' ? kernelOf(state, it.holder.name) : null;
+  const what = kernel
+    ? 'Its kernel is restarted without a GPU; its variables are lost.'
+    : `What ${title(it)} runs on it is ended.`;
+  if (args.sure !== true && !(await confirm(`Release ${names}?`, what, 'Release'))) {
+    return null;
+  }
+  return kernel ? api.giveBack(kernel.kernel_id) : api.release(it.id);
+}
+
+function addWork(around: ISurroundings): void {
+  const { app, model } = around;
+
+  app.commands.addCommand('gpu:cancel', {
+    label: 'Cancel GPU work',
+    isVisible: args => args.workload !== undefined,
+    execute: args =>
+      guarded(async () => {
+        const id = Number(args.workload);
+        const it = model.state.status?.workloads.find(known => known.id === id);
+        const isRunning = it !== undefined && it.state !== 'queued';
+        const isSure =
+          args.sure === true ||
+          !isRunning ||
+          (await confirm(
+            `Cancel ${title(it)}?`,
+            'It runs, and does not come back.',
+            'Cancel it',
+            'Keep it'
+          ));
+        return isSure ? model.api.cancel(id) : null;
+      })
+  });
+
+  app.commands.addCommand('gpu:extend', {
+    label: args => `Extend by ${length(Number(args.seconds ?? HOUR))}`,
+    isEnabled: args => args.workload !== undefined,
+    execute: args =>
+      guarded(async () => {
+        const it = await model.api.extend(Number(args.workload), Number(args.seconds ?? HOUR));
+        const now = model.now();
+        Notification.success(`${title(it)} has its GPU until ${when(it.ends_at, now)} now.`, {
+          autoClose: READ_MS
+        });
+        return it;
+      })
+  });
+
+  app.commands.addCommand('gpu:let-go', {
+    label: 'Let a paused job go',
+    isVisible: args => args.workload !== undefined,
+    execute: args => guarded(() => model.api.letGo(Number(args.workload)))
+  });
+}
+
+function addFiles(around: ISurroundings): void {
+  const { app, model, settings } = around;
+  const pathIn = (args: Args): string | null => text(args.path) ?? around.file();
+
+  app.commands.addCommand('gpu:submit-file', {
+    label: 'Run as GPU job',
+    caption: 'Send a script or a notebook to the queue; it goes on when this page is closed',
+    icon: gpuIcon,
+    isVisible: args => canRun(pathIn(args) ?? ''),
+    execute: args =>
+      guarded(async () => {
+        const path = pathIn(args);
+        if (path === null || !canRun(path)) {
+          throw new Error('Choose a Python script, a shell script or a notebook.');
+        }
+        const job = await askForJob(model, path, settings.choices);
+        if (job === null) {
+          return null;
+        }
+        const it = await model.api.submit(job);
+        model.note(it);
+        Notification.success(`Job ${it.id} (${title(it)}) is in queue ${it.queue}.`, {
+          autoClose: READ_MS,
+          actions: [
+            {
+              label: 'Show log',
+              callback: () => void app.commands.execute('gpu:show-log', { workload: it.id })
+            }
+          ]
+        });
+        return it;
+      })
+  });
+}
+
+function addLog(around: ISurroundings): void {
+  const { app, model } = around;
+  const open = new Map<number, MainAreaWidget<LogView>>();
+
+  app.commands.addCommand('gpu:show-log', {
+    label: 'Show the log of a GPU job',
+    isVisible: args => args.workload !== undefined,
+    execute: args => {
+      const id = Number(args.workload);
+      const widget = open.get(id) ?? logDocument(model, id);
+      if (!open.has(id)) {
+        open.set(id, widget);
+        widget.disposed.connect(() => open.delete(id));
+        app.shell.add(widget, 'main', { mode: 'split-bottom' });
+      }
+      app.shell.activateById(widget.id);
+    }
+  });
+}
+
+/** The reservation that a command is about: by number, by kernel, or that of the notebook in front. */
+function find(around: ISurroundings, args: Args): WorkloadView | null {
+  const { state } = around.model;
+  if (args.workload !== undefined) {
+    return state.status?.workloads.find(it => it.id === Number(args.workload)) ?? null;
+  }
+  const kernel = text(args.kernel) ?? around.kernel();
+  return kernel === null ? null : reservationOf(state, kernel);
+}
+
+function isWaiting(it: WorkloadView | null): boolean {
+  return it?.state === 'queued';
+}
+
+function askIn(args: Args, settings: Settings): KernelAsk & { devices: number } {
+  const { devices, hours } = settings.choices;
+  const memory = Number(args.memory_bytes ?? 0);
+  return {
+    devices: Number(args.devices ?? devices),
+    duration_seconds: Number(args.duration_seconds ?? Math.round(hours * HOUR)),
+    ...(text(args.device_class) ? { device_class: text(args.device_class) } : {}),
+    ...(memory > 0 ? { memory_bytes: memory } : {})
+  };
+}
+
+function text(value: unknown): string | null {
+  return typeof value === 'string' && value ? value : null;
+}
+
+async function shutDown(app: JupyterFrontEnd, kernel: string): Promise<void> {
+  const { sessions, kernels } = app.serviceManager;
+  await sessions.refreshRunning();
+  const session = Array.from(sessions.running()).find(it => it.kernel?.id === kernel);
+  await (session ? sessions.shutdown(session.id) : kernels.shutdown(kernel));
+}
+
+async function confirm(question: string, body: string, yes: string, no = 'Keep'): Promise<boolean> {
+  const { button } = await showDialog({
+    title: question,
+    body,
+    buttons: [Dialog.cancelButton({ label: no }), Dialog.warnButton({ label: yes })]
+  });
+  return button.accept;
+}
+
+/** Do something; where it fails, say why and what now. */
+async function guarded<T>(act: () => Promise<T>): Promise<T | null> {
+  try {
+    return await act();
+  } catch (error) {
+    tellTrouble(error);
+    return null;
+  }
+}

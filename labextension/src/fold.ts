@@ -1,0 +1,213 @@
+/**
+ * What a page knows, and how each message changes it. Pure: a new state for each change, parts that did not
+ * change stay the same objects, so that whoever draws them can tell by identity.
+ */
+import type { Change, DeviceView, Frame, KernelView, Status, WorkloadView } from './types';
+
+/**
+ * How the page is connected: not yet; well; the broker is away; the Jupyter server does not answer; the page's
+ * login is over; the server has no such extension.
+ */
+export type Link = 'connecting' | 'open' | 'away' | 'lost' | 'expired' | 'missing';
+
+/** What is wrong, and what to do now. */
+export interface Trouble {
+  readonly message: string;
+  readonly hint: string | null;
+}
+
+/** One moment of a device, for the small curve. */
+export interface Moment {
+  readonly at: number;
+  readonly utilisation: number | null;
+}
+
+/** Everything that the faces of this page show. */
+export interface GpuState {
+  readonly link: Link;
+  readonly trouble: Trouble | null;
+  /** The broker's document, kept up to date; null before the first. */
+  readonly status: Status | null;
+  readonly kernels: readonly KernelView[];
+  /** The caller's work that ended lately, newest first. */
+  readonly recent: readonly WorkloadView[];
+  /** The last moments of each device, by UUID. */
+  readonly history: Readonly<Record<string, readonly Moment[]>>;
+  /** The server's clock minus the browser's, in seconds. */
+  readonly skew: number;
+}
+
+export const NOTHING: GpuState = {
+  link: 'connecting',
+  trouble: null,
+  status: null,
+  kernels: [],
+  recent: [],
+  history: {},
+  skew: 0
+};
+
+export const MOST_RECENT = 5;
+export const MOST_MOMENTS = 60;
+/** After so long without a reading the curve begins anew: what was in between nobody saw. */
+export const GAP_SECONDS = 30;
+
+/** The state after a message; `now` is the browser's clock in Unix seconds. */
+export function fold(state: GpuState, frame: Frame, now: number): GpuState {
+  switch (frame.type) {
+    case 'status':
+      return foldStatus(state, frame.status, now);
+    case 'change':
+      return foldChange(state, frame.change, now);
+    case 'kernels':
+      return { ...state, kernels: frame.kernels };
+    case 'broker':
+      return frame.state === 'away'
+        ? { ...state, link: 'away', trouble: { message: frame.message, hint: frame.hint ?? null } }
+        : { ...state, link: 'open', trouble: null };
+    default:
+      // A newer server may say more.
+      return state;
+  }
+}
+
+function foldStatus(state: GpuState, status: Status, now: number): GpuState {
+  // Another store has other workloads under the same numbers.
+  const isSame = state.status === null || state.status.store_id === status.store_id;
+  const live = new Set(status.workloads.map(it => it.id));
+  return {
+    ...state,
+    link: 'open',
+    trouble: null,
+    status,
+    recent: isSame ? state.recent.filter(it => !live.has(it.id)) : [],
+    history: addMoments(isSame ? state.history : {}, status.devices),
+    skew: status.at - now
+  };
+}
+
+function foldChange(state: GpuState, change: Change, now: number): GpuState {
+  if (change.status) {
+    return foldStatus(state, change.status, now);
+  }
+  const { status } = state;
+  if (status === null) {
+    return state;
+  }
+  if (change.samples?.length) {
+    return {
+      ...state,
+      status: { ...status, devices: readAll(status.devices, change.samples) },
+      history: addMoments(state.history, change.samples)
+    };
+  }
+  const revision = change.revision ?? status.revision;
+  if (revision < status.revision) {
+    // Older than the whole that came meanwhile.
+    return state;
+  }
+  return foldWork(state, { ...status, revision }, change);
+}
+
+function foldWork(state: GpuState, status: Status, change: Change): GpuState {
+  const changes = change.changes ?? [];
+  const ended = changes.filter(it => it.state === 'ended' && it.is_mine);
+  return {
+    ...state,
+    status: {
+      ...status,
+      workloads: changes.length ? mergeWork(status.workloads, changes) : status.workloads,
+      devices: change.devices?.length
+        ? mergeDevices(status.devices, change.devices)
+        : status.devices
+    },
+    recent: ended.length ? addRecent(state.recent, ended) : state.recent
+  };
+}
+
+/** The document shows one's own live work, and of others what holds devices. */
+function mergeWork(
+  before: readonly WorkloadView[],
+  changes: readonly WorkloadView[]
+): readonly WorkloadView[] {
+  const merged = new Map(before.map(it => [it.id, it]));
+  for (const it of changes) {
+    const isShown = it.is_mine ? it.state !== 'ended' : !['ended', 'queued'].includes(it.state);
+    if (isShown) {
+      merged.set(it.id, it);
+    } else {
+      merged.delete(it.id);
+    }
+  }
+  return [...merged.values()];
+}
+
+function mergeDevices(
+  before: readonly DeviceView[],
+  changes: readonly DeviceView[]
+): readonly DeviceView[] {
+  const changed = new Map(changes.map(it => [it.uuid, it]));
+  const known = before.map(it => {
+    const next = changed.get(it.uuid);
+    changed.delete(it.uuid);
+    if (!next) {
+      return it;
+    }
+    return (next.sampled_at ?? 0) < (it.sampled_at ?? 0) ? read(next, it) : next;
+  });
+  return changed.size ? [...known, ...changed.values()] : known;
+}
+
+function readAll(
+  devices: readonly DeviceView[],
+  samples: readonly DeviceView[]
+): readonly DeviceView[] {
+  const read_ = new Map(samples.map(it => [it.uuid, it]));
+  return devices.map(it => {
+    const sample = read_.get(it.uuid);
+    return sample ? read(it, sample) : it;
+  });
+}
+
+/** A device with another's reading: a sample has no names, and what it leaves out could not be read. */
+function read(device: DeviceView, sample: DeviceView): DeviceView {
+  return {
+    ...device,
+    memory_total_bytes: sample.memory_total_bytes ?? device.memory_total_bytes,
+    memory_used_bytes: sample.memory_used_bytes,
+    utilisation_percent: sample.utilisation_percent,
+    temperature_celsius: sample.temperature_celsius,
+    power_watts: sample.power_watts,
+    sampled_at: sample.sampled_at
+  };
+}
+
+function addMoments(
+  history: GpuState['history'],
+  samples: readonly DeviceView[]
+): GpuState['history'] {
+  const next: Record<string, readonly Moment[]> = { ...history };
+  for (const { uuid, sampled_at: at, utilisation_percent: percent } of samples) {
+    if (typeof at !== 'number') {
+      continue;
+    }
+    const before = next[uuid] ?? [];
+    const last = before[before.length - 1]?.at ?? at;
+    if (before.length && at <= last) {
+      continue;
+    }
+    const kept = at - last > GAP_SECONDS ? [] : before.slice(1 - MOST_MOMENTS);
+    next[uuid] = [...kept, { at, utilisation: percent ?? null }];
+  }
+  return next;
+}
+
+function addRecent(
+  before: readonly WorkloadView[],
+  ended: readonly WorkloadView[]
+): readonly WorkloadView[] {
+  const ids = new Set(ended.map(it => it.id));
+  return [...ended, ...before.filter(it => !ids.has(it.id))]
+    .sort((a, b) => (b.ended_at ?? 0) - (a.ended_at ?? 0) || b.id - a.id)
+    .slice(0, MOST_RECENT);
+}

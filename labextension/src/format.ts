@@ -1,0 +1,332 @@
+/**
+ * Words for people. Pure: the same words for the same arguments, and "now" is an argument.
+ *
+ * What is not known reads "n/a", never 0, which would be a measurement.
+ */
+import type { DeviceView, QuotaView, WaitingReason, WorkloadView } from './types';
+
+export const MISSING = 'n/a';
+
+const UNITS = ['B', 'KiB', 'MiB', 'GiB', 'TiB', 'PiB', 'EiB'];
+const WEEKDAYS = ['Sun', 'Mon', 'Tue', 'Wed', 'Thu', 'Fri', 'Sat'];
+const MINUTE = 60;
+const HOUR = 3600;
+const DAY = 86_400;
+
+const WAITS: Readonly<Record<WaitingReason, string>> = {
+  devices: 'no GPU is free',
+  quota: 'your quota is held',
+  budget: 'your GPU hours are used',
+  hold: 'GPUs are on hold',
+  paused: 'paused',
+  dependency: 'waits for other work',
+  'not-before': 'not yet its time',
+  'back-off': 'the start failed, it tries again',
+  clearing: 'a GPU is being made free',
+  engine: 'there is no such GPU now',
+  driver: 'no GPU can be read'
+};
+
+/** Whether it is a number that was measured. */
+export function isKnown(value: number | null | undefined): value is number {
+  return value !== null && value !== undefined && Number.isFinite(value);
+}
+
+/** An amount in its largest binary unit, to one decimal: "71.3 GiB". */
+export function bytes(size: number | null | undefined): string {
+  if (!isKnown(size)) {
+    return MISSING;
+  }
+  const unit = unitOf(size);
+  return `${inUnit(size, unit)} ${UNITS[unit]}`;
+}
+
+/** Used and total memory in the unit of the total: "61.2 / 80 GiB". */
+export function memory(device: DeviceView): string {
+  const { memory_used_bytes: used, memory_total_bytes: total } = device;
+  if (!isKnown(total)) {
+    return bytes(used);
+  }
+  const unit = unitOf(total);
+  return `${isKnown(used) ? inUnit(used, unit) : MISSING} / ${inUnit(total, unit)} ${UNITS[unit]}`;
+}
+
+function unitOf(size: number): number {
+  let unit = 0;
+  // The next unit is due as soon as this one would read 1024.
+  while (unit < UNITS.length - 1 && Number((Math.abs(size) / 1024 ** unit).toFixed(1)) >= 1024) {
+    unit += 1;
+  }
+  return unit;
+}
+
+function inUnit(size: number, unit: number): string {
+  return (size / 1024 ** unit).toFixed(1).replace(/\.0$/, '');
+}
+
+/** The part of a whole from 0 to 1, or null where either is unknown. */
+export function share(
+  part: number | null | undefined,
+  whole: number | null | undefined
+): number | null {
+  if (!isKnown(part) || !isKnown(whole) || whole <= 0) {
+    return null;
+  }
+  return Math.min(1, Math.max(0, part / whole));
+}
+
+/** A length of time in its two largest units: "1 h 12 min", "45 s", "2 d 3 h". */
+export function length(seconds: number | null | undefined): string {
+  if (!isKnown(seconds)) {
+    return MISSING;
+  }
+  const whole = Math.max(0, Math.round(seconds));
+  if (whole < MINUTE) {
+    return `${whole} s`;
+  }
+  if (whole < HOUR) {
+    return `${Math.floor(whole / MINUTE)} min`;
+  }
+  if (whole < DAY) {
+    return joined(Math.floor(whole / HOUR), 'h', Math.floor((whole % HOUR) / MINUTE), 'min');
+  }
+  return joined(Math.floor(whole / DAY), 'd', Math.floor((whole % DAY) / HOUR), 'h');
+}
+
+function joined(large: number, largeUnit: string, small: number, smallUnit: string): string {
+  return `${large} ${largeUnit}` + (small ? ` ${small} ${smallUnit}` : '');
+}
+
+/** How long something still lasts: "1 h 12 min", then "less than a minute", then "time is over". */
+export function timeLeft(until: number | null | undefined, now: number): string {
+  if (!isKnown(until)) {
+    return 'no end';
+  }
+  const rest = until - now;
+  if (rest <= 0) {
+    return 'time is over';
+  }
+  return rest < MINUTE ? 'less than a minute' : length(Math.round(rest / MINUTE) * MINUTE);
+}
+
+/** How long ago something was: "just now", "12 min ago". */
+export function ago(at: number | null | undefined, now: number): string {
+  if (!isKnown(at)) {
+    return MISSING;
+  }
+  return now - at < MINUTE ? 'just now' : `${length(now - at)} ago`;
+}
+
+/** An instant as people say it now: "14:05", "tomorrow 14:05", "Thu 14:05", "2026-12-24 14:05". */
+export function when(at: number | null | undefined, now: number): string {
+  if (!isKnown(at)) {
+    return MISSING;
+  }
+  const then = new Date(at * 1000);
+  const clock = `${two(then.getHours())}:${two(then.getMinutes())}`;
+  const days = Math.round((midnight(then) - midnight(new Date(now * 1000))) / (DAY * 1000));
+  if (days === 0) {
+    return clock;
+  }
+  if (days === 1 || days === -1) {
+    return `${days === 1 ? 'tomorrow' : 'yesterday'} ${clock}`;
+  }
+  // The day a week from now would have today's name.
+  if (days > 1 && days < WEEKDAYS.length) {
+    return `${WEEKDAYS[then.getDay()]} ${clock}`;
+  }
+  return `${then.getFullYear()}-${two(then.getMonth() + 1)}-${two(then.getDate())} ${clock}`;
+}
+
+function midnight(date: Date): number {
+  return new Date(date.getFullYear(), date.getMonth(), date.getDate()).getTime();
+}
+
+function two(number: number): string {
+  return String(number).padStart(2, '0');
+}
+
+/** "1 GPU", "2 GPUs". */
+export function plural(count: number, word: string): string {
+  return `${count} ${word}${count === 1 ? '' : 's'}`;
+}
+
+/** "1st", "2nd", "11th". */
+export function ordinal(number: number): string {
+  const tens = number % 100;
+  const ending = tens > 10 && tens < 14 ? 'th' : (['th', 'st', 'nd', 'rd'][number % 10] ?? 'th');
+  return `${number}${ending}`;
+}
+
+/** A place in line; `ahead` counts those before: "1st in line". */
+export function place(ahead: number | null | undefined): string {
+  return isKnown(ahead) ? `${ordinal(ahead + 1)} in line` : 'in line';
+}
+
+/** Devices as people name them, "GPU 0, 2"; one that is not here by its UUID. */
+export function gpus(uuids: readonly string[], devices: readonly DeviceView[]): string {
+  const numbers = new Map(devices.map(device => [device.uuid, device.index]));
+  const known = uuids.filter(uuid => numbers.has(uuid)).map(uuid => numbers.get(uuid));
+  const strange = uuids.filter(uuid => !numbers.has(uuid));
+  const parts = known.length ? [`GPU ${known.join(', ')}`, ...strange] : strange;
+  return parts.join(', ') || 'no GPU';
+}
+
+/** What a workload is called: its name, else what it runs, else its kind and number. */
+export function title(it: WorkloadView): string {
+  return it.name || it.command || `${it.kind === 'job' ? 'Job' : 'Reservation'} ${it.id}`;
+}
+
+/** Where a workload stands, in a word. */
+export function stateWord(it: WorkloadView): string {
+  if (it.state === 'queued') {
+    return it.paused ? 'paused' : 'waiting';
+  }
+  if (it.state === 'active') {
+    return it.kind === 'job' ? (isKnown(it.started_at) ? 'running' : 'starting') : 'yours';
+  }
+  if (it.state === 'yielding') {
+    return it.notice ? 'yielding' : 'clearing';
+  }
+  return it.end ?? 'ended';
+}
+
+/**
+ * A sentence: why it waits or how it stands. The broker's own sentence names commands of the terminal; here
+ * buttons stand in their place.
+ */
+export function why(it: WorkloadView): string {
+  const said = (it.reason ?? '').replace(
+    / ?(Leave the line|Let it go) with `jupyter gpu [^`]*`\./g,
+    ''
+  );
+  if (said.trim()) {
+    return sentence(said);
+  }
+  if (it.state === 'queued') {
+    const waits = it.paused ? WAITS.paused : it.waiting ? WAITS[it.waiting] : 'waits';
+    return sentence(waits);
+  }
+  return it.state === 'ended' ? sentence(endText(it)) : '';
+}
+
+/** Begin with a capital and end with a full stop. */
+export function sentence(text: string): string {
+  const plain = text.trim();
+  if (!plain) {
+    return '';
+  }
+  return plain.charAt(0).toUpperCase() + plain.slice(1) + (/[.!?:]$/.test(plain) ? '' : '.');
+}
+
+/** How it ended and why, said once: "cancelled by ada", "failed (exit code 3)". */
+export function endText(it: WorkloadView): string {
+  const end = it.end ?? 'ended';
+  const detail = (it.detail ?? '').replace(/\.$/, '');
+  if (!detail || detail === end || (end === 'succeeded' && detail === 'exit code 0')) {
+    return end;
+  }
+  return detail.startsWith(`${end} `) ? detail : `${end} (${detail})`;
+}
+
+/** Whether an end is one that its owner would rather not have had. */
+export function isBadEnd(it: WorkloadView): boolean {
+  return !['succeeded', 'released', 'cancelled', 'expired'].includes(it.end ?? '');
+}
+
+/** The few facts under a workload: its devices and time, its place and expected start, or when it ended. */
+export function facts(
+  it: WorkloadView,
+  devices: readonly DeviceView[],
+  now: number
+): readonly string[] {
+  if (it.state === 'ended') {
+    return [`ended ${when(it.ended_at, now)}`];
+  }
+  if (it.state === 'queued') {
+    const parts = [plural(it.ask.devices ?? 1, 'GPU')];
+    if (isKnown(it.ahead) && !it.paused) {
+      parts.push(place(it.ahead));
+    }
+    if (isKnown(it.expected_start_at)) {
+      parts.push(`about ${when(it.expected_start_at, now)}`);
+    }
+    return parts;
+  }
+  const parts = [gpus(it.devices ?? [], devices)];
+  if ((it.attempt ?? 0) > 1) {
+    parts.push(`attempt ${it.attempt}`);
+  }
+  if (it.notice) {
+    parts.push(`yields by ${when(it.notice.yield_by, now)}`);
+  } else if (it.overtime) {
+    parts.push('overtime');
+  } else if (it.state === 'active' && isKnown(it.ends_at)) {
+    parts.push(`${timeLeft(it.ends_at, now)} left, until ${when(it.ends_at, now)}`);
+  }
+  return parts;
+}
+
+/** Why nobody new gets a device, in a word or two; empty where it is well. */
+export function deviceTrouble(device: DeviceView): string {
+  if (device.condition) {
+    return {
+      'not-clear': 'not clear',
+      foreign: 'used by others',
+      lost: 'lost',
+      unreadable: 'no reading'
+    }[device.condition];
+  }
+  return device.cordoned ? 'cordoned' : '';
+}
+
+/** Who holds a device until when: "ada until 14:05"; of one's own work its name. */
+export function holding(device: DeviceView, mine: readonly WorkloadView[], now: number): string {
+  if (!device.workloads?.length) {
+    return '';
+  }
+  const others = device.holders ?? [];
+  const names = mine.length ? mine.map(title) : others.length ? others : ['In use'];
+  const until =
+    isKnown(device.free_at) && device.free_at > now ? ` until ${when(device.free_at, now)}` : '';
+  return names.join(', ') + until;
+}
+
+/** One bound of a quota as words and, where it can be drawn, as a part of the whole. */
+export interface Bound {
+  readonly label: string;
+  readonly text: string;
+  readonly left: string;
+  readonly part: number | null;
+}
+
+/** What is held or used of a quota, and what is left. */
+export function bounds(quota: QuotaView, now: number): readonly Bound[] {
+  const found: Bound[] = [];
+  const again = isKnown(quota.available_again_at)
+    ? `, more at ${when(quota.available_again_at, now)}`
+    : '';
+  if (isKnown(quota.devices_allowed)) {
+    const held = quota.devices_held ?? 0;
+    found.push({
+      label: quota.rule,
+      text: `${held} of ${plural(quota.devices_allowed, 'GPU')}`,
+      left: `${Math.max(0, quota.devices_allowed - held)} left`,
+      part: share(held, quota.devices_allowed)
+    });
+  }
+  if (isKnown(quota.allowed_ms)) {
+    const used = quota.used_ms ?? 0;
+    found.push({
+      label: quota.rule,
+      text: `${hours(used)} of ${hours(quota.allowed_ms)} GPU h`,
+      left: `${hours(Math.max(0, quota.allowed_ms - used))} h left${again}`,
+      part: share(used, quota.allowed_ms)
+    });
+  }
+  return found;
+}
+
+function hours(ms: number): string {
+  return (ms / 3_600_000).toFixed(1).replace(/\.0$/, '');
+}

@@ -1,0 +1,201 @@
+/** What this page knows of the GPUs: one socket, one state, one signal, however many faces look at it. */
+import { Token } from '@lumino/coreutils';
+import type { IDisposable } from '@lumino/disposable';
+import { type ISignal, Signal } from '@lumino/signaling';
+
+import { Api, Refusal } from './api';
+import { fold, type GpuState, type Link, NOTHING, type Trouble } from './fold';
+import { Stream } from './stream';
+import type { Frame, WorkloadView } from './types';
+
+/** The model of this page. */
+export interface IGpuModel {
+  readonly api: Api;
+  readonly state: GpuState;
+  /** Emitted when the state changed, and now and then because time passed. */
+  readonly changed: ISignal<IGpuModel, GpuState>;
+  /** The server's clock in Unix seconds, in steps of ten, so that all faces say the same length of time. */
+  now(): number;
+  /** Take in the answer to a request, ahead of the stream. */
+  note(it: WorkloadView): void;
+}
+
+export const IGpuModel = new Token<IGpuModel>(
+  'jupyter-gpu:IGpuModel',
+  'The GPUs of this server as this page knows them: devices, own work, quota, kernels.'
+);
+
+/** How often times are drawn anew although nothing else changed. */
+const STEP_SECONDS = 10;
+const TICK_MS = 1000 * STEP_SECONDS;
+/** A tick that comes so much later has slept through: the socket may be dead without a word. */
+const SLEPT_MS = 30_000;
+/** A page that nobody sees listens on for so long. */
+const HIDDEN_MS = 30_000;
+/** Quotas are asked for so long after one's own work changed, together for all changes. */
+const QUOTA_MS = 500;
+
+/** The model itself. */
+export class GpuModel implements IGpuModel, IDisposable {
+  constructor(readonly api: Api) {
+    this._stream = new Stream({
+      connect: () => api.connect(),
+      diagnose: () => api.diagnose(),
+      onFrame: frame => {
+        this._take(frame);
+      },
+      onTrouble: (link, trouble) => {
+        this._fail(link, trouble);
+      }
+    });
+    document.addEventListener('visibilitychange', this._onVisibility);
+    window.addEventListener('online', this._onOnline);
+    this._ticker = window.setInterval(() => {
+      this._tick();
+    }, TICK_MS);
+    if (!document.hidden) {
+      this._stream.start();
+    }
+  }
+
+  get state(): GpuState {
+    return this._state;
+  }
+
+  get changed(): ISignal<this, GpuState> {
+    return this._changed;
+  }
+
+  get isDisposed(): boolean {
+    return this._isDisposed;
+  }
+
+  now(): number {
+    return Math.floor((Date.now() / 1000 + this._state.skew) / STEP_SECONDS) * STEP_SECONDS;
+  }
+
+  note(it: WorkloadView): void {
+    // Of what is known already the stream tells; an answer that was overtaken on its way must not undo that.
+    if (!this._state.status?.workloads.some(known => known.id === it.id)) {
+      this._take({ type: 'change', change: { changes: [it] } });
+    }
+  }
+
+  dispose(): void {
+    if (this._isDisposed) {
+      return;
+    }
+    this._isDisposed = true;
+    document.removeEventListener('visibilitychange', this._onVisibility);
+    window.removeEventListener('online', this._onOnline);
+    clearInterval(this._ticker);
+    clearTimeout(this._hiding);
+    clearTimeout(this._asking);
+    this._stream.stop();
+    Signal.clearData(this);
+  }
+
+  private _take(frame: Frame): void {
+    const before = this._state;
+    this._set(fold(before, frame, Date.now() / 1000));
+    if (frame.type === 'status') {
+      void this._catchUp(before);
+    } else if (frame.type === 'change' && frame.change.changes?.some(it => it.is_mine)) {
+      this._askQuota();
+    }
+  }
+
+  private _fail(link: Link, trouble: Trouble): void {
+    this._set({ ...this._state, link, trouble });
+  }
+
+  private _set(state: GpuState): void {
+    if (state !== this._state) {
+      this._state = state;
+      this._changed.emit(state);
+    }
+  }
+
+  /** Learn how one's own work ended that was live when the page last heard, and what ended before it opened. */
+  private async _catchUp(before: GpuState): Promise<void> {
+    const { status } = this._state;
+    if (status === null) {
+      return;
+    }
+    try {
+      if (before.status?.store_id !== status.store_id) {
+        this._end(await this.api.lately());
+        return;
+      }
+      const live = new Set(status.workloads.map(it => it.id));
+      const gone = before.status.workloads.filter(it => it.is_mine && !live.has(it.id));
+      this._end(await Promise.all(gone.map(it => this.api.workload(it.id))));
+    } catch (error) {
+      // Nice to know, no more: the stream goes on without it.
+      console.debug('jupyter-gpu: what ended meanwhile is not known', error);
+    }
+  }
+
+  private _end(changes: readonly WorkloadView[]): void {
+    const ended = changes.filter(it => it.state === 'ended');
+    if (ended.length) {
+      this._take({ type: 'change', change: { changes: ended } });
+    }
+  }
+
+  /** The stream does not carry quotas; they change with one's own work. */
+  private _askQuota(): void {
+    clearTimeout(this._asking);
+    this._asking = window.setTimeout(() => {
+      void this.api.status().then(
+        ({ store_id, quotas, waiting }) => {
+          const { status } = this._state;
+          if (status?.store_id === store_id) {
+            this._set({ ...this._state, status: { ...status, quotas, waiting } });
+          }
+        },
+        (error: unknown) => {
+          if (!(error instanceof Refusal)) {
+            console.debug('jupyter-gpu: the quota is not known', error);
+          }
+        }
+      );
+    }, QUOTA_MS);
+  }
+
+  private _tick(): void {
+    const now = Date.now();
+    if (now - this._ticked > TICK_MS + SLEPT_MS) {
+      this._stream.renew();
+    }
+    this._ticked = now;
+    if (!document.hidden) {
+      this._changed.emit(this._state);
+    }
+  }
+
+  private _onVisibility = (): void => {
+    clearTimeout(this._hiding);
+    if (document.hidden) {
+      this._hiding = window.setTimeout(() => {
+        this._stream.stop();
+      }, HIDDEN_MS);
+    } else if (this._state.link !== 'expired' && this._state.link !== 'missing') {
+      this._stream.start();
+      this._changed.emit(this._state);
+    }
+  };
+
+  private _onOnline = (): void => {
+    this._stream.renew();
+  };
+
+  private _state = NOTHING;
+  private _changed = new Signal<this, GpuState>(this);
+  private _isDisposed = false;
+  private _ticked = Date.now();
+  private _ticker: number;
+  private _hiding: number | undefined;
+  private _asking: number | undefined;
+  private readonly _stream: Stream;
+}

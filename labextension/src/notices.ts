@@ -1,0 +1,126 @@
+/**
+ * What a person should be told without looking, and which button helps. Pure: each notice has a key, and who
+ * shows them remembers the keys, so that each is told once.
+ */
+import { endText, gpus, isBadEnd, isKnown, length, sentence, title, when } from './format';
+import type { GpuState } from './fold';
+import { kernelOf } from './select';
+import type { WorkloadView } from './types';
+
+/** A button of a notice. */
+export type Action = 'restart' | 'later' | 'extend' | 'release' | 'log';
+
+/** One thing to tell. */
+export interface Notice {
+  readonly key: string;
+  /** When it happened; null for what holds still, which is told again after a reload and taken back once over. */
+  readonly at: number | null;
+  readonly tone: 'info' | 'success' | 'warning' | 'error';
+  readonly message: string;
+  readonly actions: readonly Action[];
+  readonly workload: number;
+  /** The kernel that the buttons are about, if it is one's. */
+  readonly kernel: string | null;
+}
+
+/** The last minutes of a lease in which a warning goes out, the earlier first. */
+export const WARN_SECONDS = [600, 120] as const;
+/** A grant that took longer than this is told. */
+const WAITED_SECONDS = 5;
+
+/** All that is to be told of a state; the same as long as the state is. */
+export function notices(state: GpuState, now: number): readonly Notice[] {
+  const mine = state.status?.workloads.filter(it => it.is_mine) ?? [];
+  const live = mine.flatMap(it => liveNotice(it, state, now) ?? []);
+  const over = state.recent.flatMap(it => endNotice(it) ?? []);
+  return [...live, ...over];
+}
+
+function liveNotice(it: WorkloadView, state: GpuState, now: number): Notice | null {
+  if (it.kind === 'job') {
+    // A job yields by itself and comes back; nobody has to do anything.
+    return null;
+  }
+  const kernel = it.holder?.kind === 'kernel' ? it.holder.name : null;
+  const about = { at: null, workload: it.id, kernel };
+  const names = gpus(it.devices ?? [], state.status?.devices ?? []);
+  if (it.notice) {
+    const by = when(it.notice.yield_by, now);
+    return {
+      key: `${it.id} notice ${it.notice.reason}`,
+      tone: 'warning',
+      message: `${title(it)} must leave ${names} by ${by} (${it.notice.reason}). Save what is on the GPU.`,
+      actions: ['release'],
+      ...about
+    };
+  }
+  if (it.state !== 'active') {
+    return null;
+  }
+  const restart = kernel === null ? null : kernelOf(state, kernel)?.restart_needed;
+  if (restart) {
+    return {
+      key: `${it.id} restart ${it.granted_at}`,
+      tone: 'info',
+      message: `${names} is yours for ${title(it)}. ${sentence(restart)}`,
+      actions: ['restart', 'later'],
+      ...about
+    };
+  }
+  return endingNotice(it, names, now, about) ?? grantNotice(it, names, now, about);
+}
+
+type About = Pick<Notice, 'at' | 'workload' | 'kernel'>;
+
+/** Who had to wait has looked away. */
+function grantNotice(it: WorkloadView, names: string, now: number, about: About): Notice | null {
+  if (!isKnown(it.granted_at) || it.granted_at - it.submitted_at < WAITED_SECONDS) {
+    return null;
+  }
+  return {
+    ...about,
+    key: `${it.id} granted ${it.granted_at}`,
+    tone: 'success',
+    message: `${names} is yours for ${title(it)}, until ${when(it.ends_at, now)}.`,
+    actions: [],
+    at: it.granted_at
+  };
+}
+
+function endingNotice(it: WorkloadView, names: string, now: number, about: About): Notice | null {
+  if (!isKnown(it.ends_at)) {
+    return null;
+  }
+  const rest = it.ends_at - now;
+  const bought = it.ends_at - (it.granted_at ?? 0);
+  // Who reserved five minutes knows that ten are not left.
+  const warned = WARN_SECONDS.filter(seconds => rest <= seconds && bought > 1.5 * seconds).pop();
+  if (warned === undefined || rest <= 0) {
+    return null;
+  }
+  return {
+    key: `${it.id} ends ${it.ends_at} ${warned}`,
+    tone: 'warning',
+    message: `${names} is yours for ${length(Math.max(60, rest))} more: ${title(it)}.`,
+    actions: ['extend', 'release'],
+    ...about
+  };
+}
+
+function endNotice(it: WorkloadView): Notice | null {
+  if (it.end === 'released' || it.end === 'cancelled') {
+    // Who did it knows.
+    return null;
+  }
+  const isJob = it.kind === 'job';
+  const what = isJob ? `Job ${it.id} (${title(it)})` : `The reservation for ${title(it)}`;
+  return {
+    key: `${it.id} ended`,
+    tone: isBadEnd(it) ? 'error' : it.end === 'succeeded' ? 'success' : 'info',
+    message: `${what} ended: ${endText(it)}.`,
+    actions: isJob && (it.attempt ?? 0) > 0 ? ['log'] : [],
+    at: it.ended_at ?? null,
+    workload: it.id,
+    kernel: null
+  };
+}

@@ -1,0 +1,161 @@
+/** The caller's own work: how each stands and why, what can be done about it, and how the lines are. */
+import * as React from 'react';
+
+import { endText, facts, isBadEnd, length, plural, stateWord, title, why } from './format';
+import { Badge, Button, Section, type IPartProps, type Run, type Tone } from './parts';
+import { myWork } from './select';
+import type { DeviceView, Status, WorkloadView } from './types';
+
+export const HOUR = 3600;
+
+/** One's own live work, what of it ended lately, and how many wait in each queue. */
+export function Work(
+  props: IPartProps & { status: Status; recent: readonly WorkloadView[] }
+): React.JSX.Element {
+  const { status, recent, now, run } = props;
+  const mine = myWork(status);
+  const more = status.more_of_mine ?? 0;
+  return (
+    <Section title="My work" aside={<Lines waiting={status.waiting} />}>
+      {mine.length + recent.length === 0 && (
+        <p className="jp-Gpu-text">
+          Nothing of yours runs or waits. Reserve a GPU for a notebook below, or right click a
+          script or a notebook and choose “Run as GPU job”.
+        </p>
+      )}
+      <ul className="jp-Gpu-list">
+        {[...mine, ...recent].map(it => (
+          <WorkRow key={it.id} it={it} devices={status.devices} now={now} run={run} />
+        ))}
+      </ul>
+      {more > 0 && <p className="jp-Gpu-text">and {plural(more, 'waiting job')} more of yours</p>}
+      <Waits mine={mine} />
+    </Section>
+  );
+}
+
+/** One workload. */
+export function WorkRow(
+  props: IPartProps & { it: WorkloadView; devices: readonly DeviceView[] }
+): React.JSX.Element {
+  const { it, devices, now, run } = props;
+  const word = stateWord(it);
+  // What a lease in order holds until when stands in the facts already.
+  const sentence = it.state === 'active' && !it.overtime ? '' : why(it);
+  return (
+    <li className="jp-Gpu-row" data-gpu="workload" data-id={it.id}>
+      <div className="jp-Gpu-line">
+        <span className="jp-Gpu-name" title={it.command || undefined}>
+          <span className="jp-Gpu-ellipsis">{title(it)}</span>
+          <span className="jp-Gpu-muted">{it.kind === 'job' ? `job ${it.id}` : ''}</span>
+        </span>
+        <Badge tone={toneOf(it)} gpu="workload-state">
+          {word}
+        </Badge>
+      </div>
+      <div className="jp-Gpu-muted">{facts(it, devices, now).join(' · ')}</div>
+      {sentence && it.state !== 'ended' && <div className="jp-Gpu-why">{sentence}</div>}
+      {it.state === 'ended' && endText(it) !== word && (
+        <div className="jp-Gpu-why">{endText(it)}</div>
+      )}
+      <Actions it={it} run={run} />
+    </li>
+  );
+}
+
+function Actions(props: { it: WorkloadView; run: Run }): React.JSX.Element | null {
+  const { it, run } = props;
+  const about = title(it);
+  const args = { workload: it.id };
+  const isOver = it.state === 'ended' || (it.state === 'yielding' && !it.notice);
+  const hasLog = it.kind === 'job' && (it.attempt ?? 0) > 0;
+  const buttons = [
+    hasLog && (
+      <Button
+        key="log"
+        gpu="log-open"
+        label="Log"
+        about={about}
+        onClick={() => {
+          run('gpu:show-log', args);
+        }}
+      />
+    ),
+    !isOver && it.state === 'active' && it.ends_at && (
+      <Button
+        key="extend"
+        gpu="extend"
+        label={`Extend ${length(HOUR)}`}
+        about={about}
+        onClick={() => {
+          run('gpu:extend', { ...args, seconds: HOUR });
+        }}
+      />
+    ),
+    it.paused && (
+      <Button
+        key="let-go"
+        gpu="let-go"
+        label="Let go"
+        about={about}
+        onClick={() => {
+          run('gpu:let-go', args);
+        }}
+      />
+    ),
+    !isOver && it.kind === 'reservation' && it.state !== 'queued' && (
+      <Button
+        key="release"
+        gpu="release"
+        label="Release"
+        about={about}
+        onClick={() => {
+          run('gpu:release', args);
+        }}
+      />
+    ),
+    !isOver && (it.kind === 'job' || it.state === 'queued') && (
+      <Button
+        key="cancel"
+        gpu="cancel"
+        label="Cancel"
+        about={about}
+        onClick={() => {
+          run('gpu:cancel', args);
+        }}
+      />
+    )
+  ].filter(Boolean);
+  return buttons.length ? <div className="jp-Gpu-actions">{buttons}</div> : null;
+}
+
+function toneOf(it: WorkloadView): Tone {
+  switch (it.state) {
+    case 'queued':
+      return 'plain';
+    case 'active':
+      return it.overtime ? 'warn' : it.kind === 'job' ? 'good' : 'mine';
+    case 'yielding':
+      return 'warn';
+    case 'ended':
+      return isBadEnd(it) ? 'bad' : 'plain';
+  }
+}
+
+function Lines(props: { waiting: Status['waiting'] }): React.JSX.Element {
+  const lines = Object.entries(props.waiting).filter(([, count]) => count > 0);
+  const text = lines.map(([queue, count]) => `${count} in ${queue}`).join(', ');
+  return <span data-gpu="lines">{text ? `waiting: ${text}` : 'nobody waits'}</span>;
+}
+
+/** Tells those who do not look that a place in line changed. */
+function Waits(props: { mine: readonly WorkloadView[] }): React.JSX.Element {
+  const waits = props.mine
+    .filter(it => it.state === 'queued' && it.kind === 'reservation')
+    .map(it => `${title(it)}: ${facts(it, [], 0).slice(1, 2).join('')}`);
+  return (
+    <div className="jp-Gpu-hidden" role="status" aria-live="polite">
+      {waits.join('. ')}
+    </div>
+  );
+}

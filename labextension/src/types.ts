@@ -1,0 +1,351 @@
+/**
+ * What the broker and the server extension say, as JSON. Instants are Unix seconds; null and what is
+ * missing mean "not known" and read "n/a", never 0.
+ *
+ * Written by `make generate` from jupyter_gpu/model and jupyter_gpu/jupyter/documents.py.
+ */
+
+/** Where a workload stands. Why it waits and how it ended are separate enums beside it. */
+export type State = 'queued' | 'active' | 'yielding' | 'ended';
+
+/** The two kinds of workload; there is no third. */
+export type Kind = 'reservation' | 'job';
+
+/** Why a QUEUED workload is not ACTIVE; exactly one at a time, set by the planner. */
+export type WaitingReason =
+  | 'devices'
+  | 'quota'
+  | 'budget'
+  | 'hold'
+  | 'paused'
+  | 'dependency'
+  | 'not-before'
+  | 'back-off'
+  | 'clearing'
+  | 'engine'
+  | 'driver';
+
+/** Why the broker ends a lease, strongest first: among evictions of one attempt the stronger wins. */
+export type EvictionReason =
+  | 'cancelled'
+  | 'timed-out'
+  | 'expired'
+  | 'device-lost'
+  | 'hung'
+  | 'drained'
+  | 'above-share'
+  | 'no-show'
+  | 'idle'
+  | 'preempted';
+
+/** How a workload ended. */
+export type EndReason =
+  | 'succeeded'
+  | 'failed'
+  | 'gpu-oom'
+  | 'host-oom'
+  | 'disk-full'
+  | 'device-lost'
+  | 'hung'
+  | 'timed-out'
+  | 'cancelled'
+  | 'launch-failed'
+  | 'dependency-unmet'
+  | 'lost'
+  | 'released'
+  | 'expired'
+  | 'abandoned';
+
+/** What is wrong with a device. The first two end at the first clear reading, the rest after a clean probe. */
+export type Condition = 'not-clear' | 'foreign' | 'lost' | 'unreadable';
+
+/** What a workload wants. Zero devices is a meaning of its own: it sees no GPU. */
+export interface Ask {
+  readonly devices?: number;
+  readonly device_class?: string | null;
+  readonly memory_bytes?: number | null;
+  readonly min_free_bytes?: number | null;
+  readonly duration_seconds?: number | null;
+  readonly cpus?: number | null;
+  readonly host_memory_bytes?: number | null;
+  readonly pool?: string | null;
+  readonly same_link_group?: boolean;
+}
+
+/** What a job runs. Text that is no UTF-8 is packed by `pack_bytes`, so argv arrives byte for byte. */
+export interface JobSpec {
+  readonly argv: readonly string[];
+  readonly folder: string;
+  readonly environment?: Readonly<Record<string, string>>;
+  readonly script_index?: number | null;
+  readonly script_copy?: string | null;
+  readonly checkpoint_dir?: string | null;
+  readonly retries?: number | null;
+  readonly grace_seconds?: number | null;
+  readonly log_limit_bytes?: number;
+  readonly core_dumps?: boolean;
+  readonly leftover_seconds?: number;
+  readonly recorded?: Readonly<Record<string, string>>;
+}
+
+/** What uses a lease now. A word with a stale `number` changes nothing. */
+export interface Holder {
+  readonly kind: string;
+  readonly name: string;
+  readonly number?: number;
+  readonly pid?: number | null;
+  readonly start_ticks?: number | null;
+  readonly boot_id?: string | null;
+  readonly keeper_pid?: number | null;
+  readonly keeper_start_ticks?: number | null;
+}
+
+/** How one attempt, or the use of one reservation, came to its end; fixed at *released*. */
+export interface Outcome {
+  readonly end: EndReason;
+  readonly exit_code?: number | null;
+  readonly signal?: number | null;
+  readonly detail?: string;
+  readonly noticed?: boolean;
+  readonly finished?: boolean;
+  readonly progressed?: boolean;
+  readonly engine_fault?: boolean;
+  readonly forced?: readonly string[];
+  readonly ended_at?: number | null;
+}
+
+/** The submitted file, sent by the client, so that a later edit does not change a queued job. */
+export interface Script {
+  readonly name: string;
+  readonly content: string;
+}
+
+/** POST /workloads. Who asks is who calls; an Idempotency-Key header makes a repeated ask the same workload. */
+export interface SubmitBody {
+  readonly kind: Kind;
+  readonly ask?: Ask;
+  readonly queue?: string | null;
+  readonly team?: string | null;
+  readonly name?: string;
+  readonly spec?: JobSpec | null;
+  readonly script?: Script | null;
+  readonly holder?: Holder | null;
+  readonly not_before?: number | null;
+  readonly paused?: boolean;
+  readonly profile?: string | null;
+}
+
+/** POST /workloads/ID/extend. */
+export interface ExtendBody {
+  readonly seconds: number;
+}
+
+/** POST /workloads/ID/release; a stale holder number changes nothing. */
+export interface ReleaseBody {
+  readonly holder_number?: number | null;
+}
+
+/** The warning before a lease is ended by force. */
+export interface Notice {
+  readonly reason: EvictionReason;
+  readonly yield_by: number;
+  readonly detail: string;
+}
+
+/** One workload as a caller may see it. Of others' work only what concerns the devices, unless they may see more. */
+export interface WorkloadView {
+  readonly id: number;
+  readonly kind: Kind;
+  readonly state: State;
+  readonly owner: string | null;
+  readonly team: string | null;
+  readonly queue: string;
+  readonly name: string | null;
+  readonly ask: Ask;
+  readonly submitted_at: number;
+  readonly priority: number;
+  readonly waiting?: WaitingReason | null;
+  readonly reason?: string;
+  readonly ahead?: number | null;
+  readonly expected_start_at?: number | null;
+  readonly paused?: boolean;
+  readonly lifted?: boolean;
+  readonly not_before?: number | null;
+  readonly back_off_until?: number | null;
+  readonly devices?: readonly string[];
+  readonly granted_at?: number | null;
+  readonly ends_at?: number | null;
+  readonly attach_by?: number | null;
+  readonly overtime?: boolean;
+  readonly holder?: Holder | null;
+  readonly attempt?: number;
+  readonly started_at?: number | null;
+  readonly notice?: Notice | null;
+  readonly outcome?: Outcome | null;
+  readonly end?: EndReason | null;
+  readonly ended_at?: number | null;
+  readonly detail?: string;
+  readonly preemptions?: number;
+  readonly failures?: number;
+  readonly is_mine?: boolean;
+  readonly command?: string;
+  readonly spec?: JobSpec | null;
+}
+
+/** One device with its newest reading and who holds it until when. */
+export interface DeviceView {
+  readonly uuid: string;
+  readonly index: number;
+  readonly name: string;
+  readonly device_class: string;
+  readonly pool: string;
+  readonly simulated: boolean;
+  readonly cordoned: boolean;
+  readonly shareable?: boolean;
+  readonly condition?: Condition | null;
+  readonly condition_detail?: string;
+  readonly memory_total_bytes?: number | null;
+  readonly memory_used_bytes?: number | null;
+  readonly utilisation_percent?: number | null;
+  readonly temperature_celsius?: number | null;
+  readonly power_watts?: number | null;
+  readonly sampled_at?: number | null;
+  readonly workloads?: readonly number[];
+  readonly holders?: readonly string[];
+  readonly free_at?: number | null;
+}
+
+/** One bound that concerns the caller: what is held or used of it, and what is left. */
+export interface QuotaView {
+  readonly rule: string;
+  readonly devices_held?: number | null;
+  readonly devices_allowed?: number | null;
+  readonly used_ms?: number | null;
+  readonly allowed_ms?: number | null;
+  readonly window_seconds?: number | null;
+  readonly available_again_at?: number | null;
+}
+
+/** The one document that every face shows, for one caller. */
+export interface Status {
+  readonly revision: number;
+  readonly store_id: string;
+  readonly at: number;
+  readonly caller: string;
+  readonly simulated: boolean;
+  readonly devices: readonly DeviceView[];
+  readonly workloads: readonly WorkloadView[];
+  readonly quotas: readonly QuotaView[];
+  readonly more_of_mine?: number;
+  readonly waiting: Readonly<Record<string, number>>;
+  readonly warnings?: readonly string[];
+}
+
+/** What went wrong: for programs, for people, and what to do now. */
+export interface Error {
+  readonly code: string;
+  readonly message: string;
+  readonly hint: string | null;
+}
+
+/** One line of the stream. Samples carry no revision; `status` comes first, and after the reader fell behind. */
+export interface Change {
+  readonly revision?: number | null;
+  readonly changes?: readonly WorkloadView[];
+  readonly devices?: readonly DeviceView[];
+  readonly samples?: readonly DeviceView[];
+  readonly status?: Status | null;
+}
+
+/** POST kernels/ID/reservation: what a kernel wants. */
+export interface KernelAsk {
+  readonly devices?: number;
+  readonly duration_seconds?: number | null;
+  readonly device_class?: string | null;
+  readonly memory_bytes?: number | null;
+  readonly queue?: string | null;
+  readonly team?: string | null;
+  readonly profile?: string | null;
+}
+
+/** A kernel of this server, and what it has of the GPUs. */
+export interface KernelView {
+  readonly kernel_id: string;
+  readonly name: string;
+  readonly notebook?: string | null;
+  readonly workload?: number | null;
+  readonly pinned: boolean;
+  readonly devices?: readonly string[];
+  readonly restart_needed?: string | null;
+  readonly execution_state: string;
+  readonly last_activity?: number | null;
+  readonly reason?: string;
+}
+
+/** POST kernels/ID/pin. */
+export interface PinBody {
+  readonly restart?: boolean;
+}
+
+/** Whether the kernel sees its devices, and what is missing. */
+export interface PinAnswer {
+  readonly state: 'pinned' | 'restart-needed' | 'waiting' | 'none';
+  readonly reason?: string;
+  readonly devices?: readonly string[];
+}
+
+/** POST jobs: a script or notebook of the file browser, to run unattended. */
+export interface FileJob {
+  readonly path: string;
+  readonly devices?: number;
+  readonly duration_seconds?: number | null;
+  readonly queue?: string | null;
+  readonly team?: string | null;
+  readonly name?: string;
+  readonly arguments?: readonly string[];
+  readonly device_class?: string | null;
+  readonly memory_bytes?: number | null;
+}
+
+/** GET hello: whom a page talks to. Starts no broker; without one there is no store. */
+export interface Hello {
+  readonly version: string;
+  readonly store_id: string | null;
+  readonly caller: string;
+  readonly simulated: boolean;
+  readonly start_broker: boolean;
+}
+
+/** GET kernels. */
+export interface KernelList {
+  readonly items: readonly KernelView[];
+}
+
+/** The first message, and one after a socket fell behind or the broker came back. */
+export interface StatusFrame {
+  readonly type: 'status';
+  readonly status: Status;
+}
+
+/** What changed, and new samples. */
+export interface ChangeFrame {
+  readonly type: 'change';
+  readonly change: Change;
+}
+
+/** The kernels of this server, whole. */
+export interface KernelsFrame {
+  readonly type: 'kernels';
+  readonly kernels: readonly KernelView[];
+}
+
+/** The broker went away or came back; after "back" a whole status follows. */
+export interface BrokerFrame {
+  readonly type: 'broker';
+  readonly state: 'away' | 'back';
+  readonly message: string;
+  readonly hint: string | null;
+}
+
+/** One message of the stream. */
+export type Frame = StatusFrame | ChangeFrame | KernelsFrame | BrokerFrame;

@@ -1,0 +1,88 @@
+/** Documents as the broker makes them, with only what a test is about said. */
+import { fold, NOTHING, type GpuState } from '../src/fold';
+import type { DeviceView, KernelView, Status, WorkloadView } from '../src/types';
+
+export const GIB = 1024 ** 3;
+/** A Wednesday at noon, on the clock of whoever runs the tests. */
+export const NOON = new Date(2026, 10, 25, 12, 0, 0).getTime() / 1000;
+
+export function device(index: number, more: Partial<DeviceView> = {}): DeviceView {
+  return {
+    uuid: `GPU-${index}`,
+    index,
+    name: 'NVIDIA A100',
+    device_class: 'a100',
+    pool: 'local',
+    simulated: false,
+    cordoned: false,
+    memory_total_bytes: 80 * GIB,
+    memory_used_bytes: 8 * GIB,
+    utilisation_percent: 40,
+    temperature_celsius: 60,
+    sampled_at: NOON,
+    ...more
+  };
+}
+
+export function work(id: number, more: Partial<WorkloadView> = {}): WorkloadView {
+  return {
+    id,
+    kind: 'job',
+    state: 'active',
+    owner: 'ada',
+    team: null,
+    queue: 'training',
+    name: 'digits',
+    ask: {},
+    submitted_at: NOON - 60,
+    priority: 50,
+    is_mine: true,
+    ...more
+  };
+}
+
+export function reservation(id: number, more: Partial<WorkloadView> = {}): WorkloadView {
+  return work(id, {
+    kind: 'reservation',
+    queue: 'interactive',
+    name: 'a.ipynb',
+    devices: ['GPU-0'],
+    submitted_at: NOON - 1,
+    granted_at: NOON,
+    ends_at: NOON + 7200,
+    holder: { kind: 'kernel', name: 'k1' },
+    ...more
+  });
+}
+
+export function kernel(more: Partial<KernelView> = {}): KernelView {
+  return {
+    kernel_id: 'k1',
+    name: 'Python 3',
+    notebook: 'lab/a.ipynb',
+    pinned: false,
+    execution_state: 'idle',
+    last_activity: NOON,
+    ...more
+  };
+}
+
+export function status(more: Partial<Status> = {}): Status {
+  return {
+    revision: 10,
+    store_id: 'one',
+    at: NOON,
+    caller: 'ada',
+    simulated: false,
+    devices: [device(0), device(1)],
+    workloads: [],
+    quotas: [],
+    waiting: { interactive: 0, training: 0 },
+    ...more
+  };
+}
+
+export function state(more: Partial<Status> = {}, kernels: readonly KernelView[] = []): GpuState {
+  const told = fold(NOTHING, { type: 'status', status: status(more) }, NOON);
+  return fold(told, { type: 'kernels', kernels }, NOON);
+}

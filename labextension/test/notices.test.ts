@@ -1,0 +1,115 @@
+import assert from 'node:assert/strict';
+import { describe, it } from 'node:test';
+
+import { fold, type GpuState } from '../src/fold';
+import { notices } from '../src/notices';
+import type { WorkloadView } from '../src/types';
+import { kernel, NOON, reservation, state, work } from './builders';
+
+function ended(it_: WorkloadView): GpuState {
+  return fold(state(), { type: 'change', change: { revision: 11, changes: [it_] } }, NOON);
+}
+
+describe('time that runs out', () => {
+  const told = (rest: number, bought = 7200): readonly string[] => {
+    const it_ = reservation(1, { granted_at: NOON + rest - bought, ends_at: NOON + rest });
+    const early = { ...it_, submitted_at: it_.granted_at ?? 0 };
+    return notices(state({ workloads: [early] }), NOON).map(notice => notice.key);
+  };
+
+  it('is told ten minutes and two minutes before, under two keys', () => {
+    assert.deepEqual(told(700), []);
+    assert.deepEqual(told(600), [`1 ends ${NOON + 600} 600`]);
+    assert.deepEqual(told(121), [`1 ends ${NOON + 121} 600`]);
+    assert.deepEqual(told(120), [`1 ends ${NOON + 120} 120`]);
+    assert.deepEqual(told(0), []);
+  });
+
+  it('is not told ten minutes before to who bought ten', () => {
+    assert.deepEqual(told(590, 600), []);
+    assert.deepEqual(told(100, 600), [`1 ends ${NOON + 100} 120`]);
+    assert.deepEqual(told(100, 120), []);
+  });
+
+  it('offers to extend or to release', () => {
+    const it_ = reservation(1, {
+      granted_at: NOON - 7000,
+      submitted_at: NOON - 7000,
+      ends_at: NOON + 300
+    });
+    const [notice] = notices(state({ workloads: [it_] }), NOON);
+    assert.deepEqual(notice.actions, ['extend', 'release']);
+    assert.equal(notice.message, 'GPU 0 is yours for 5 min more: a.ipynb.');
+  });
+});
+
+describe('a grant', () => {
+  it('is told to who had to wait, as of when it was', () => {
+    const waited = reservation(1, { submitted_at: NOON - 600, granted_at: NOON });
+    const [notice] = notices(state({ workloads: [waited] }), NOON);
+    assert.equal(notice.message, 'GPU 0 is yours for a.ipynb, until 14:00.');
+    assert.equal(notice.at, NOON);
+    const atOnce = reservation(1, { submitted_at: NOON - 1, granted_at: NOON });
+    assert.deepEqual(notices(state({ workloads: [atOnce] }), NOON), []);
+  });
+
+  it('that needs a restart says why, offers it, and holds until it is done', () => {
+    const needs = kernel({ workload: 1, restart_needed: 'CUDA is loaded already' });
+    const [notice] = notices(state({ workloads: [reservation(1)] }, [needs]), NOON);
+    assert.deepEqual(notice.actions, ['restart', 'later']);
+    assert.equal(notice.kernel, 'k1');
+    assert.equal(notice.at, null);
+    assert.equal(notice.message, 'GPU 0 is yours for a.ipynb. CUDA is loaded already.');
+  });
+});
+
+describe('a notice to leave', () => {
+  const notice = { reason: 'expired', yield_by: NOON + 60, detail: '' } as const;
+
+  it('reaches who holds a reservation', () => {
+    const it_ = reservation(1, { state: 'yielding', notice });
+    const [told] = notices(state({ workloads: [it_] }), NOON);
+    assert.equal(told.tone, 'warning');
+    assert.equal(
+      told.message,
+      'a.ipynb must leave GPU 0 by 12:01 (expired). Save what is on the GPU.'
+    );
+  });
+
+  it('to a job bothers nobody: it yields and resumes by itself', () => {
+    const it_ = work(1, { state: 'yielding', notice: { ...notice, reason: 'preempted' } });
+    assert.deepEqual(notices(state({ workloads: [it_] }), NOON), []);
+  });
+
+  it('to others’ work bothers nobody', () => {
+    const it_ = reservation(1, { state: 'yielding', notice, is_mine: false });
+    assert.deepEqual(notices(state({ workloads: [it_] }), NOON), []);
+  });
+});
+
+describe('an end', () => {
+  it('of a job is told with its log', () => {
+    const it_ = work(1, { state: 'ended', end: 'succeeded', attempt: 1, ended_at: NOON });
+    const [told] = notices(ended(it_), NOON);
+    assert.deepEqual([told.tone, told.message], ['success', 'Job 1 (digits) ended: succeeded.']);
+    assert.deepEqual([told.actions, told.at], [['log'], NOON]);
+  });
+
+  it('that is bad is told as such, with its evidence', () => {
+    const it_ = work(1, { state: 'ended', end: 'gpu-oom', detail: 'peak 79 GiB' });
+    const [told] = notices(ended(it_), NOON);
+    assert.deepEqual([told.tone, told.actions], ['error', []]);
+    assert.equal(told.message, 'Job 1 (digits) ended: gpu-oom (peak 79 GiB).');
+  });
+
+  it('that one made oneself is not told', () => {
+    for (const end of ['cancelled', 'released'] as const) {
+      assert.deepEqual(notices(ended(work(1, { state: 'ended', end })), NOON), []);
+    }
+  });
+
+  it('of a reservation is told where nobody gave it back', () => {
+    const [told] = notices(ended(reservation(1, { state: 'ended', end: 'expired' })), NOON);
+    assert.equal(told.message, 'The reservation for a.ipynb ended: expired.');
+  });
+});

@@ -1,0 +1,190 @@
+import assert from 'node:assert/strict';
+import { describe, it } from 'node:test';
+import * as React from 'react';
+import { renderToStaticMarkup } from 'react-dom/server';
+
+import { DeviceRow, Devices } from '../src/devices';
+import { KernelRow, Kernels } from '../src/kernels';
+import { curve, Meter } from '../src/parts';
+import { Work, WorkRow } from '../src/queue';
+import { Quotas } from '../src/quota';
+import { ReserveForm } from '../src/reserve';
+import { device, GIB, kernel, NOON, reservation, state, status, work } from './builders';
+
+const run = (): void => undefined;
+const html = (element: React.ReactElement): string => renderToStaticMarkup(element);
+const text = (element: React.ReactElement): string => html(element).replace(/<[^>]*>/g, ' ');
+
+describe('a device', () => {
+  const row = (more: object): React.ReactElement => (
+    <DeviceRow device={device(0, more)} moments={[]} mine={[]} now={NOON} />
+  );
+
+  it('that lacks one reading lacks that alone (rapidsai/jupyterlab-nvdashboard#114)', () => {
+    const without = text(row({ utilisation_percent: null }));
+    assert.match(without, /8 \/ 80 GiB/);
+    assert.match(without, /n\/a/);
+    assert.match(without, /60 °C/);
+    const blind = html(row({ memory_used_bytes: null, temperature_celsius: null }));
+    assert.match(blind, /n\/a \/ 80 GiB/);
+    assert.doesNotMatch(blind, /role="meter"/);
+    assert.doesNotMatch(blind, /°C/);
+    assert.match(blind, /40 %/);
+  });
+
+  it('can be found by its UUID, and says who holds it', () => {
+    const held = html(row({ workloads: [1], holders: ['grace'], free_at: NOON + 3600 }));
+    assert.match(held, /data-gpu="device" data-uuid="GPU-0"/);
+    assert.match(held, /grace until 13:00/);
+    assert.match(held, /in use/);
+  });
+
+  it('says what is wrong in words, not by colour alone', () => {
+    assert.match(text(row({ condition: 'lost', condition_detail: 'Xid 79' })), /lost[^]*Xid 79/);
+    assert.match(text(row({ cordoned: true })), /cordoned/);
+  });
+
+  it('cannot put markup into the page by its name', () => {
+    assert.doesNotMatch(html(row({ name: '<img src=x>' })), /<img/);
+  });
+});
+
+describe('a server without devices', () => {
+  it('says so, and still offers the queue', () => {
+    const said = text(<Devices status={status({ devices: [] })} history={{}} now={NOON} />);
+    assert.match(said, /No GPU on this server/);
+    assert.match(said, /Run as GPU job/);
+  });
+});
+
+describe('a workload', () => {
+  const buttons = (it_: ReturnType<typeof work>): string[] =>
+    [
+      ...html(<WorkRow it={it_} devices={[]} now={NOON} run={run} />).matchAll(
+        /<button[^>]*data-gpu="([^"]*)"/g
+      )
+    ].map(found => found[1]);
+
+  it('offers what can be done with it as it stands', () => {
+    assert.deepEqual(buttons(reservation(1)), ['extend', 'release']);
+    assert.deepEqual(buttons(reservation(1, { state: 'queued' })), ['cancel']);
+    assert.deepEqual(buttons(work(1, { attempt: 1 })), ['log-open', 'cancel']);
+    assert.deepEqual(buttons(work(1, { state: 'queued', paused: true })), ['let-go', 'cancel']);
+    assert.deepEqual(buttons(work(1, { state: 'yielding', attempt: 1 })), ['log-open']);
+    assert.deepEqual(buttons(work(1, { state: 'ended', attempt: 1 })), ['log-open']);
+    assert.deepEqual(buttons(reservation(1, { state: 'ended' })), []);
+  });
+
+  it('has a state, and a button that says what it is about', () => {
+    const found = html(<WorkRow it={work(7, { attempt: 1 })} devices={[]} now={NOON} run={run} />);
+    assert.match(found, /data-gpu="workload" data-id="7"/);
+    assert.match(found, /data-gpu="workload-state">starting</);
+    assert.match(found, /aria-label="Cancel: digits"/);
+  });
+
+  it('that waits says why and tells changes of its place to those who do not look', () => {
+    const waits = reservation(1, { state: 'queued', ahead: 0, reason: 'No GPU is free.' });
+    const found = html(
+      <Work status={status({ workloads: [waits] })} recent={[]} now={NOON} run={run} />
+    );
+    assert.match(found, /No GPU is free\./);
+    assert.match(found, /aria-live="polite">a.ipynb: 1st in line</);
+  });
+
+  it('that the document leaves out is counted', () => {
+    const many = status({ workloads: [work(1)], more_of_mine: 3 });
+    assert.match(text(<Work status={many} recent={[]} now={NOON} run={run} />), /3 waiting jobs/);
+  });
+});
+
+describe('a kernel', () => {
+  const held = kernel({ devices: ['GPU-0'], workload: 1, pinned: true });
+
+  it('whose tab is closed is listed with what it holds and a way to stop it (jupyter/notebook#5421)', () => {
+    const found = html(
+      <Kernels state={state({ workloads: [reservation(1)] }, [held])} now={NOON + 60} run={run} />
+    );
+    assert.match(found, /a\.ipynb/);
+    assert.match(found, /GPU 0 · 8 GiB in use · active 1 min ago/);
+    for (const action of ['kernel-open', 'kernel-submit', 'kernel-release', 'kernel-stop']) {
+      assert.match(found, new RegExp(`data-gpu="${action}"`));
+    }
+    assert.match(found, /is not kept/);
+  });
+
+  it('that is idle and still holds memory is named (tensorflow/tensorflow#8021)', () => {
+    const devices = [device(0, { memory_used_bytes: 7.6 * GIB })];
+    const row = (now: number, more = {}): string =>
+      text(
+        <KernelRow it={{ ...held, ...more }} status={status({ devices })} now={now} run={run} />
+      );
+    assert.match(row(NOON + 1500), /Idle for 25 min, and its GPU still holds 7.6 GiB/);
+    assert.doesNotMatch(row(NOON + 60), /Idle for/);
+    assert.doesNotMatch(row(NOON + 1500, { execution_state: 'busy' }), /Idle for/);
+  });
+
+  it('that was restarted after a crash says so (jupyter-server/jupyter_server#1395)', () => {
+    const crashed = { ...held, reason: 'restarted after a crash' };
+    const said = text(<KernelRow it={crashed} status={null} now={NOON} run={run} />);
+    assert.match(said, /Restarted after a crash\./);
+  });
+
+  it('without a GPU is not in the list', () => {
+    assert.equal(html(<Kernels state={state({}, [kernel()])} now={NOON} run={run} />), '');
+  });
+});
+
+describe('the form', () => {
+  const form = (more: object, targets = [{ kernel: 'k1', name: 'a.ipynb' }]): string => {
+    const now = state(more);
+    return html(
+      <ReserveForm
+        state={now}
+        status={now.status ?? status()}
+        targets={targets}
+        defaults={{ devices: 1, hours: 2 }}
+        now={NOON}
+        run={run}
+      />
+    );
+  };
+
+  it('has what can be chosen here, and no more', () => {
+    const plain = form({});
+    for (const field of ['reserve-devices', 'reserve-hours', 'reserve-submit']) {
+      assert.match(plain, new RegExp(`data-gpu="${field}"`));
+    }
+    assert.doesNotMatch(plain, /reserve-class|reserve-memory/);
+    const mixed = [device(0), device(1, { device_class: 'h100', shareable: true })];
+    assert.match(form({ devices: mixed }), /reserve-class[^]*reserve-memory/);
+  });
+
+  it('does not ask twice for one kernel', () => {
+    assert.match(form({ workloads: [reservation(1)] }), /disabled/);
+    assert.doesNotMatch(form({}), /disabled/);
+  });
+
+  it('without a notebook says what is missing', () => {
+    assert.match(form({}, []), /Open a notebook/);
+  });
+});
+
+describe('quota', () => {
+  it('is a row for each bound, or nothing', () => {
+    const quotas = [{ rule: 'each user', devices_held: 2, devices_allowed: 2 }];
+    assert.match(html(<Quotas quotas={quotas} now={NOON} />), /data-gpu="quota"[^]*0 left/);
+    assert.equal(html(<Quotas quotas={[]} now={NOON} />), '');
+  });
+});
+
+describe('drawings', () => {
+  it('of what is not known are not there: an empty bar would be a measurement', () => {
+    assert.equal(html(<Meter label="" text="" part={null} />), '');
+    assert.match(html(<Meter label="m" text="8 of 80" part={0.1} />), /aria-valuenow="10"/);
+  });
+
+  it('break a curve where a value is missing', () => {
+    assert.equal(curve([0, 100, null, 50], 5).replace(/[\d. ]/g, ''), 'MLM');
+    assert.equal(curve([], 5), '');
+  });
+});

@@ -1,0 +1,199 @@
+import assert from 'node:assert/strict';
+import { describe, it } from 'node:test';
+
+import { fold, NOTHING } from '../src/fold';
+import {
+  jobQueues,
+  kernelGpu,
+  kernelsWithGpus,
+  memoryOf,
+  myWork,
+  outlook,
+  reservationOf,
+  summary
+} from '../src/select';
+import { device, GIB, kernel, NOON, reservation, state, status, work } from './builders';
+
+describe('my work', () => {
+  it('has what needs attention first and what waits in its order', () => {
+    const found = myWork(
+      status({
+        workloads: [
+          work(1, { state: 'queued', ahead: 1 }),
+          work(2, { state: 'queued', ahead: 0 }),
+          work(3),
+          reservation(4),
+          work(5, { state: 'yielding' }),
+          work(6, { is_mine: false })
+        ]
+      })
+    );
+    assert.deepEqual(
+      found.map(it => it.id),
+      [5, 4, 3, 2, 1]
+    );
+  });
+});
+
+describe('the reservation of a kernel', () => {
+  it('is the one that the server names, or whose holder the kernel is', () => {
+    const both = state({ workloads: [reservation(1, { holder: null }), reservation(2)] }, [
+      kernel({ kernel_id: 'k9', workload: 1 })
+    ]);
+    assert.equal(reservationOf(both, 'k9')?.id, 1);
+    assert.equal(reservationOf(both, 'k1')?.id, 2);
+    assert.equal(reservationOf(both, 'k2'), null);
+  });
+
+  it('is never somebody else’s', () => {
+    const others = state({ workloads: [reservation(1, { is_mine: false })] });
+    assert.equal(reservationOf(others, 'k1'), null);
+  });
+});
+
+describe('the toolbar of a notebook says', () => {
+  const label = (...args: Parameters<typeof state>): string =>
+    kernelGpu(state(...args), 'k1', NOON).label;
+
+  it('that a kernel has no GPU', () => {
+    assert.equal(label(), 'No GPU');
+    assert.equal(kernelGpu(state(), null, NOON).label, 'No GPU');
+  });
+
+  it('its place in line', () => {
+    const waits = reservation(1, { state: 'queued', devices: [], ahead: 1 });
+    assert.equal(label({ workloads: [waits] }), 'Waiting: 2nd in line');
+  });
+
+  it('its GPU and the time left', () => {
+    const held = reservation(1, { ends_at: NOON + 4320 });
+    assert.equal(
+      label({ workloads: [held] }, [kernel({ pinned: true, workload: 1 })]),
+      'GPU 0 · 1 h 12 min'
+    );
+    assert.equal(label({ workloads: [reservation(1, { overtime: true })] }), 'GPU 0 · overtime');
+  });
+
+  it('that a restart is needed, and why', () => {
+    const needs = kernel({ workload: 1, restart_needed: 'CUDA is loaded.' });
+    const gpu = kernelGpu(state({ workloads: [reservation(1)] }, [needs]), 'k1', NOON);
+    assert.equal(gpu.standing, 'restart');
+    assert.equal(gpu.label, 'Restart to use GPU 0');
+    assert.equal(gpu.caption, 'CUDA is loaded.');
+  });
+
+  it('to save before the GPU is taken', () => {
+    const notice = { reason: 'preempted', yield_by: NOON, detail: '' } as const;
+    assert.equal(
+      label({ workloads: [reservation(1, { state: 'yielding', notice })] }),
+      'GPU 0 · save now'
+    );
+  });
+
+  it('what the server holds for all its kernels', () => {
+    const gpu = kernelGpu(state({}, [kernel({ pinned: true, devices: ['GPU-1'] })]), 'k1', NOON);
+    assert.equal(gpu.standing, 'server');
+    assert.equal(gpu.label, 'GPU 1');
+  });
+
+  it('that nothing is known yet', () => {
+    assert.equal(kernelGpu(NOTHING, 'k1', NOON).label, 'GPU n/a');
+  });
+});
+
+describe('the status bar says', () => {
+  it('what is free where one holds nothing', () => {
+    const devices = [
+      device(0),
+      device(1, { workloads: [1] }),
+      device(2, { cordoned: true }),
+      device(3, { condition: 'lost' })
+    ];
+    assert.equal(summary(state({ devices }), NOON), '1 of 4 GPUs free');
+    assert.equal(summary(state({ devices: [] }), NOON), 'No GPU');
+  });
+
+  it('one’s own lease first, then one’s place', () => {
+    const waits = reservation(2, { state: 'queued', devices: [], ahead: 0 });
+    assert.equal(summary(state({ workloads: [waits] }), NOON), 'GPU: 1st in line');
+    assert.equal(summary(state({ workloads: [waits, reservation(1)] }), NOON), 'GPU 0 · 2 h');
+  });
+
+  it('that nobody answers', () => {
+    assert.equal(summary(NOTHING, NOON), 'GPUs');
+    const away = fold(state(), { type: 'broker', state: 'away', message: '', hint: null }, NOON);
+    assert.equal(summary(away, NOON), 'GPUs: away');
+  });
+});
+
+describe('kernels that hold GPUs', () => {
+  it('are those with devices and those that wait, their tab open or not', () => {
+    const kernels = [
+      kernel(),
+      kernel({ kernel_id: 'k2', devices: ['GPU-0'], notebook: null }),
+      kernel({ kernel_id: 'k3', workload: 7 })
+    ];
+    const found = kernelsWithGpus(state({}, kernels));
+    assert.deepEqual(
+      found.map(it => it.kernel_id),
+      ['k2', 'k3']
+    );
+  });
+
+  it('hold the memory that was read on their devices', () => {
+    const devices = [
+      device(0, { memory_used_bytes: 7 * GIB }),
+      device(1, { memory_used_bytes: null })
+    ];
+    const two = kernel({ devices: ['GPU-0', 'GPU-1'] });
+    assert.equal(memoryOf(two, status({ devices })), 7 * GIB);
+    assert.equal(memoryOf(kernel({ devices: ['GPU-1'] }), status({ devices })), null);
+    assert.equal(memoryOf(two, null), null);
+  });
+});
+
+describe('the form says beforehand', () => {
+  const held = (index: number, free_at: number, id = 90): ReturnType<typeof device> =>
+    device(index, { workloads: [id], free_at });
+
+  it('what is free', () => {
+    assert.equal(outlook(status(), 1, null, NOON), '2 of 2 GPUs free now.');
+  });
+
+  it('how long one would wait', () => {
+    const devices = [held(0, NOON + 7200), held(1, NOON + 3600)];
+    assert.equal(
+      outlook(status({ devices }), 1, null, NOON),
+      'No GPU is free now; you would wait, about until 13:00.'
+    );
+    assert.equal(
+      outlook(status({ devices }), 2, null, NOON),
+      'No GPU is free now; you would wait, about until 14:00.'
+    );
+  });
+
+  it('that a training may yield', () => {
+    const devices = [held(0, NOON + 7200, 5), device(1)];
+    const said = outlook(status({ devices, workloads: [work(5)] }), 2, null, NOON);
+    assert.equal(said, 'Only 1 free now; a job may yield for you.');
+  });
+
+  it('that there are never so many', () => {
+    assert.equal(outlook(status(), 3, null, NOON), 'There are only 2 such GPUs here.');
+    assert.equal(outlook(status(), 1, 'h100', NOON), 'There is no such GPU here.');
+  });
+
+  it('who is in line already', () => {
+    const said = outlook(status({ waiting: { interactive: 2 } }), 1, null, NOON);
+    assert.equal(said, '2 of 2 GPUs free now. 2 reservations in line already.');
+  });
+});
+
+describe('the queues of jobs', () => {
+  it('are all but the interactive one', () => {
+    assert.deepEqual(jobQueues(status({ waiting: { interactive: 0, training: 1, deferred: 0 } })), [
+      'training',
+      'deferred'
+    ]);
+  });
+});
