@@ -24,7 +24,6 @@ LONGEST_WAIT_SECONDS = 300.0
 _PLAIN = re.compile(r"(?:/(?!\.{1,2}(?:/|$))[A-Za-z0-9._~-]{1,200}){1,5}")
 #: To stop the broker is for the command line; the stream and the description are not passed on.
 _CLOSED = ("/stream", "/openapi.json", "/broker/stop")
-_NOT_FOR_THE_BROKER = ("no_track_activity", "token")
 _SENT_BACK = ("retry-after",)
 
 
@@ -44,9 +43,8 @@ def read(request: Any) -> Call[None]:
     if _PLAIN.fullmatch(path) is None or path in _CLOSED:
         raise NotFound(f"There is nothing at {request.path[:200]!a}.", hint="docs/api.md lists what there is.")
     check_size(request.body, MOST_BYTES)
-    # A word for jupyter_server, which pages may add to any question.
     asked = parse_qsl(request.query, keep_blank_values=True)
-    params = tuple((name, value) for name, value in asked if name not in _NOT_FOR_THE_BROKER)
+    params = tuple((name, value) for name, value in asked if not _is_for_jupyter(name, value))
     if path.endswith("/log") and dict(params).get("follow", "false") != "false":
         raise InvalidAsk("A log is not followed here.", hint="Ask part by part: go on at the X-Next-Offset header.")
     return passed_on(
@@ -57,6 +55,11 @@ def read(request: Any) -> Call[None]:
         key=request.headers.get("Idempotency-Key"),
         timeout_seconds=_patience(path),
     )
+
+
+def _is_for_jupyter(name: str, value: str) -> bool:
+    """Words for jupyter_server, and the time that JupyterLab adds so that no cache answers."""
+    return name in ("no_track_activity", "token") or (name.isdecimal() and not value)
 
 
 def _patience(path: str) -> float:

@@ -53,10 +53,9 @@ class Base(APIHandler):
     auth_resource = RESOURCE
     _work: asyncio.Task[Any] | None = None
 
-    @property
-    def _track_activity(self) -> bool:
+    def initialize(self) -> None:
         """To look is no activity: a page that was left open must not keep an idle server from being culled."""
-        return self.request.method != "GET"
+        self._track_activity = self.request.method != "GET"
 
     @property
     def gpu(self) -> GpuExtension:

@@ -19,20 +19,17 @@ from typing import Any, Protocol
 
 import msgspec
 
+from ..client import fold
 from ..errors import BrokerUnavailable, GpuError
 from ..model import Change, Status, WorkloadView
 from .documents import BrokerFrame, ChangeFrame, Frame, KernelsFrame, KernelView, RestartFrame, StatusFrame
 from .identity import Clients, Identity
-from .picture import Picture
 
 #: Between two attempts to reach the broker: the first, then doubled, with chance in it, up to the longest.
 FIRST_PAUSE_SECONDS = 0.5
 LONGEST_PAUSE_SECONDS = 15.0
 #: A stream goes on for so long after its last page: most pages come back at once, being reloaded.
 KEEP_SECONDS = 30.0
-#: Quota and queue lengths are in no change: they are asked for so long after one, and now and then.
-SETTLE_SECONDS = 1.0
-REFRESH_SECONDS = 60.0
 #: So much may be on its way to one page.
 MOST_BEHIND_BYTES = 1 << 20
 
@@ -129,23 +126,23 @@ class Listener:
     def __init__(self, page: Page, greeting: Callable[[], list[bytes]]) -> None:
         self._page, self._greeting = page, greeting
         self._on_its_way = 0
-        self._needs_status = True
+        self._needs_greeting = True
 
     def begin_anew(self) -> None:
-        """Send everything, as soon as the page can take it."""
-        self._needs_status = True
+        """Send how everything stands, as soon as the page can take it."""
+        self._needs_greeting = True
         if not self._on_its_way:
             frames = self._greeting()
-            self._needs_status = not frames
+            self._needs_greeting = not frames
             for frame in frames:
                 self._write(frame)
 
     def send(self, frame: bytes, *, is_sample: bool = False) -> None:
         """Send, unless too much is on its way; the next sample makes up for this one, all else is made up for later."""
-        if self._needs_status:
+        if self._needs_greeting:
             self.begin_anew()
         elif self._on_its_way and self._on_its_way + len(frame) > MOST_BEHIND_BYTES:
-            self._needs_status = not is_sample
+            self._needs_greeting = not is_sample
         else:
             self._write(frame)
 
@@ -161,7 +158,7 @@ class Listener:
         self._on_its_way -= size
         if done.cancelled() or done.exception() is not None:
             return
-        if self._needs_status and not self._on_its_way:
+        if self._needs_greeting and not self._on_its_way:
             self.begin_anew()
 
 
@@ -172,15 +169,15 @@ class Upstream:
         self.identity = identity
         self._all = all_
         self._listeners: dict[Page, Listener] = {}
-        self._picture: Picture | None = None
-        #: The picture as a frame, until it changes.
+        #: The document as it is now; while the broker is away, as it was, to go on from.
+        self._held: Status | None = None
+        #: The same as a frame, until it changes.
         self._whole: bytes | None = None
         self._away: BrokerFrame | None = None
         self._may_start = True
         self._came = asyncio.Event()
-        self._is_stale = asyncio.Event()
         self._closing: asyncio.TimerHandle | None = None
-        self._tasks = (asyncio.create_task(self._run()), asyncio.create_task(self._keep_fresh()))
+        self._task = asyncio.create_task(self._run())
 
     def join(self, page: Page) -> None:
         """A page comes: if the broker is away, it is looked for at once."""
@@ -207,109 +204,83 @@ class Upstream:
         """Hear no more."""
         if self._closing is not None:
             self._closing.cancel()
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        self._task.cancel()
+        await asyncio.gather(self._task, return_exceptions=True)
 
     def _end(self) -> None:
         self._all.forget(self)
-        for task in self._tasks:
-            task.cancel()
+        self._task.cancel()
 
     def _greeting(self) -> list[bytes]:
-        """How things stand, for a page that knows nothing."""
-        if self._picture is None:
-            return [] if self._away is None else [_frame(self._away), self._all.kernels_frame()]
+        """How things stand, for a page that knows nothing; nothing yet while that is not known."""
+        if self._away is not None:
+            return [_frame(self._away), self._all.kernels_frame()]
+        if self._held is None:
+            return []
         if self._whole is None:
-            self._whole = _frame(StatusFrame(status=self._picture.whole()))
+            self._whole = _frame(StatusFrame(status=self._held))
         return [self._whole, self._all.kernels_frame()]
 
     async def _run(self) -> None:
         pause = FIRST_PAUSE_SECONDS
         while True:
-            trouble = await self._hear()
-            if self._picture is not None:
+            may_start, self._may_start = self._may_start, False
+            trouble = await self._hear(start=may_start)
+            if self._away is None:
                 pause = FIRST_PAUSE_SECONDS
-            self._go_away(trouble)
+            # What a mere look finds is known already, and less than why it was stopped or cannot be started.
+            if may_start or self._away is None or not isinstance(trouble, BrokerUnavailable):
+                self._go_away(trouble)
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._came.wait(), pause * _chance.uniform(0.5, 1.0))
             pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
 
-    async def _hear(self) -> GpuError:
-        """Listen until it ends, and say why it did."""
+    async def _hear(self, *, start: bool) -> GpuError:
+        """Listen until it ends, and say why it did. One that cannot be started is not tried every few seconds."""
         self._came.clear()
-        client = self._all.clients.of(self.identity, start=self._may_start)
-        # One that cannot be started is not tried again every few seconds.
-        self._may_start = False
+        client = self._all.clients.of(self.identity, start=start)
+        is_heard = False
         try:
-            async with contextlib.aclosing(client.stream()) as changes:
+            await client.broker()  # finds it where it is now, or starts it
+            async with contextlib.aclosing(client.stream(self._held)) as changes:
                 async for change in changes:
-                    self._take(change)
+                    self._take(change, is_first=not is_heard)
+                    is_heard = True
         except GpuError as error:
             # A broker that was there and broke off is wanted back.
-            self._may_start |= self._picture is not None
+            self._may_start |= is_heard
             return error
         except Exception as error:  # noqa: BLE001 - whatever it is, the pages are told and it is tried again
             self._all.log.warning("jupyter_gpu: the stream broke off: %s: %s", type(error).__name__, error)
+            self._held = None
             return BrokerUnavailable("The stream of the broker broke off.", hint="The server's log says why.")
         return BrokerUnavailable(
             "The broker was stopped.", hint="It is started again when you reserve or submit, or reload this page."
         )
 
-    def _take(self, change: Change) -> None:
-        if change.status is not None:
-            self._see_whole(change.status)
-            return
-        if self._picture is None or change == Change():
-            return
-        self._picture.take(change)
-        self._whole = None
-        self._all.see(change.changes)
-        self.send(_frame(ChangeFrame(change=change)), is_sample=change.revision is None)
-        if change.revision is not None:
-            self._is_stale.set()
-
-    def _see_whole(self, status: Status) -> None:
-        """Begin anew: at first, and after the broker was away or we fell behind."""
-        if self._away is not None:
+    def _take(self, change: Change, *, is_first: bool) -> None:
+        if change == Change():
+            return  # a sign of life
+        self._held, self._whole = fold(self._held, change), None
+        was_away, self._away = self._away is not None, None
+        if is_first and was_away:
             self._all.log.info("jupyter_gpu: the broker is there")
-            self._away = None
             self.send(_frame(BrokerFrame(state="back")))
-        self._picture, self._whole = Picture(status), None
-        self._all.see(status.workloads)
-        for listener in list(self._listeners.values()):
-            listener.begin_anew()
+        self._all.see(change.changes if change.status is None else change.status.workloads)
+        if change.status is None:
+            # After a break this is all that was missed, what ended meanwhile too.
+            self.send(_frame(ChangeFrame(change=change)), is_sample=change.revision is None)
+        if is_first or change.status is not None:
+            for listener in list(self._listeners.values()):
+                listener.begin_anew()
 
     def _go_away(self, trouble: GpuError) -> None:
         away = BrokerFrame(state="away", message=trouble.message, hint=trouble.hint)
         if away == self._away:
             return
         self._all.log.info("jupyter_gpu: %s", trouble.message)
-        self._away, self._picture, self._whole = away, None, None
-        for listener in list(self._listeners.values()):
-            listener.send(_frame(away))
-
-    async def _keep_fresh(self) -> None:
-        """Have quota and queue lengths follow what changed."""
-        while True:
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._is_stale.wait(), REFRESH_SECONDS)
-            self._is_stale.clear()
-            await asyncio.sleep(SETTLE_SECONDS)  # what follows from a change is told with it
-            if self._picture is not None:
-                with contextlib.suppress(GpuError):
-                    self._refresh(await self._all.clients.of(self.identity, start=False).status())
-
-    def _refresh(self, status: Status) -> None:
-        if self._picture is None:
-            return
-        if status.revision < self._picture.revision:
-            self._is_stale.set()
-            return
-        has_news = self._picture.tells_less_than(status)
-        self._picture, self._whole = Picture(status), None
-        if has_news:
-            self.send(self._greeting()[0])
+        self._away = away
+        self.send(_frame(away))
 
 
 def _frame(frame: Frame) -> bytes:

@@ -196,6 +196,7 @@ async def a_broker(folder: Path, **words: Any) -> AsyncIterator[Served]:
             yield served
         finally:
             served.loop.publisher.close()
+            await asyncio.sleep(0.05)  # the streams end in good order, as when a broker stops
             path.unlink()
 
 

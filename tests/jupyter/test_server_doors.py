@@ -183,7 +183,9 @@ def test_to_look_is_no_activity(tmp_path, tmp_runtime):
     async def story():
         async with a_broker(tmp_runtime.runtime_dir), a_server(tmp_path) as server:
             settings = server.app.web_app.settings
-            answer = await server.program().get("jupyter-gpu/api/v1/workloads?no_track_activity=1&mine=true")
+            answer = await server.program().get(
+                "jupyter-gpu/api/v1/workloads?no_track_activity=1&mine=true&1796050390626"
+            )
             assert answer.json() == {"items": [], "next": None}
             assert "api_last_activity" not in settings
             await server.program().post("jupyter-gpu/api/v1/workloads", content=A_RESERVATION)
