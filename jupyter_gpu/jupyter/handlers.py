@@ -235,15 +235,16 @@ class JobsHandler(Base):
         self.say(await submit_file(job, self.contents_manager, self.client, key=key), HTTPStatus.ACCEPTED)
 
 
+async def _say_unknown(self: Base) -> None:
+    raise NotFound(f"There is nothing at {self.request.path[:200]!a}.", hint="docs/api.md lists what there is.")
+
+
 class UnknownHandler(Base):
     """Every path of ours that is none."""
 
-    @admitted
-    async def get(self) -> None:
-        """Say so."""
-        raise NotFound(f"There is nothing at {self.request.path[:200]!a}.", hint="docs/api.md lists what there is.")
-
-    post = put = patch = delete = get
+    # Each is admitted by itself: what decorates them keeps the verb that it met first.
+    get, post, put = admitted(_say_unknown), admitted(_say_unknown), admitted(_say_unknown)
+    patch, delete = admitted(_say_unknown), admitted(_say_unknown)
 
 
 class StreamHandler(WebSocketMixin, WebSocketHandler, JupyterHandler):
