@@ -3,15 +3,7 @@ import { URLExt } from '@jupyterlab/coreutils';
 import { ServerConnection } from '@jupyterlab/services';
 
 import type { Link, Trouble } from './fold';
-import type {
-  FileJob,
-  Error as Refused,
-  Hello,
-  KernelAsk,
-  PinAnswer,
-  Status,
-  WorkloadView
-} from './types';
+import type { FileJob, Error as Refused, Hello, KernelAsk, PinAnswer, WorkloadView } from './types';
 
 const ROOT = 'jupyter-gpu';
 
@@ -42,10 +34,6 @@ export class Api {
 
   hello(): Promise<Hello> {
     return this._json<Hello>('hello');
-  }
-
-  status(): Promise<Status> {
-    return this._json<Status>('api/v1/status');
   }
 
   /** The caller's jobs that ended last, newest first. */
@@ -79,10 +67,27 @@ export class Api {
     return this._json<WorkloadView>(`kernels/${encodeURIComponent(kernel)}/reservation`, ask);
   }
 
-  /** Give a kernel's GPUs back, or leave the line. */
-  giveBack(kernel: string): Promise<WorkloadView> {
-    const path = `kernels/${encodeURIComponent(kernel)}/reservation`;
+  /**
+   * Give a kernel's GPUs back, or leave the line. Where `byPage`, and the answer is still active, the page is to
+   * restart the kernel, which gives them back; else the server has done it.
+   */
+  giveBack(kernel: string, byPage: boolean): Promise<WorkloadView> {
+    const words = byPage ? '?restart=page' : '';
+    const path = `kernels/${encodeURIComponent(kernel)}/reservation${words}`;
     return this._json<WorkloadView>(path, undefined, 'DELETE');
+  }
+
+  /** Whether it is for this page to make the restart that the server asked for. */
+  async claim(kernel: string): Promise<boolean> {
+    try {
+      await this._request(`kernels/${encodeURIComponent(kernel)}/claim`, { method: 'POST' });
+      return true;
+    } catch (error) {
+      if (error instanceof Refusal && error.status === 409) {
+        return false;
+      }
+      throw error;
+    }
   }
 
   /** Let a kernel see what it was granted; where it must be restarted for that, only if `restart` says so. */

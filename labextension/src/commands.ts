@@ -10,10 +10,11 @@ import { logDocument, type LogView } from './logview';
 import type { IGpuModel } from './model';
 import { tellTrouble } from './notify';
 import { nameOf } from './kernels';
+import type { Restarts } from './restarts';
 import { kernelOf, reservationOf } from './select';
 import type { Settings } from './settings';
 import { askForJob, canRun } from './submit';
-import type { KernelAsk, WorkloadView } from './types';
+import type { KernelAsk, PinAnswer, WorkloadView } from './types';
 
 const HOUR = 3600;
 const READ_MS = 5000;
@@ -23,6 +24,7 @@ export interface ISurroundings {
   readonly app: JupyterFrontEnd;
   readonly model: IGpuModel;
   readonly settings: Settings;
+  readonly restarts: Restarts;
   /** The kernel of the notebook in front. */
   readonly kernel: () => string | null;
   /** The file that is chosen in the file browser. */
@@ -69,32 +71,11 @@ function addReserving(around: ISurroundings): void {
 
   app.commands.addCommand('gpu:pin', {
     label: 'Restart to use the GPU',
-    caption: 'Restart the kernel so that it sees the GPUs that it was granted',
+    caption: 'Let the kernel see the GPUs that it was granted, by a restart where that is needed',
     isEnabled: args => kernelIn(args) !== null,
     execute: args => {
       const kernel = kernelIn(args);
-      return guarded(async () => {
-        if (kernel === null) {
-          throw new Error('There is no kernel to restart. Open a notebook first.');
-        }
-        const isSure =
-          args.sure === true ||
-          (await confirm(
-            'Restart the kernel?',
-            'It sees its GPUs after a restart. Its variables are lost.',
-            'Restart'
-          ));
-        if (!isSure) {
-          return null;
-        }
-        const answer = await model.api.pin(kernel, true);
-        if (answer.state !== 'pinned') {
-          Notification.warning(sentence(answer.reason || 'The kernel does not see its GPUs yet'), {
-            autoClose: READ_MS
-          });
-        }
-        return answer;
-      });
+      return guarded(() => pin(around, kernel, args.sure === true));
     }
   });
 
@@ -123,6 +104,34 @@ function addReserving(around: ISurroundings): void {
   });
 }
 
+async function pin(
+  { model, restarts }: ISurroundings,
+  kernel: string | null,
+  isSure: boolean
+): Promise<PinAnswer | null> {
+  if (kernel === null) {
+    throw new Error('There is no kernel here. Open a notebook first.');
+  }
+  const answer = await model.api.pin(kernel, false);
+  if (answer.state === 'pinned') {
+    return answer;
+  }
+  if (answer.state !== 'restart-needed') {
+    Notification.warning(sentence(answer.reason ?? 'The kernel has no GPU to see yet'), {
+      autoClose: READ_MS
+    });
+    return answer;
+  }
+  const why = sentence(answer.reason ?? '');
+  if (
+    !isSure &&
+    !(await confirm('Restart the kernel?', `${why} Its variables are lost.`, 'Restart'))
+  ) {
+    return null;
+  }
+  return (await restarts.restart(kernel)) ? answer : model.api.pin(kernel, true);
+}
+
 async function release(around: ISurroundings, args: Args): Promise<WorkloadView | null> {
   const { api, state } = around.model;
   const it = find(around, args);
@@ -135,12 +144,20 @@ async function release(around: ISurroundings, args: Args): Promise<WorkloadView 
   const names = gpus(it.devices ?? [], state.status?.devices ?? []);
   const kernel = it.holder?.kind === 'kernel' ? kernelOf(state, it.holder.name) : null;
   const what = kernel
-    ? 'Its kernel is restarted without a GPU; its variables are lost.'
+    ? 'Where its kernel uses it, the kernel is restarted without, and its variables are lost.'
     : `What ${title(it)} runs on it is ended.`;
   if (args.sure !== true && !(await confirm(`Release ${names}?`, what, 'Release'))) {
     return null;
   }
-  return kernel ? api.giveBack(kernel.kernel_id) : api.release(it.id);
+  if (kernel === null) {
+    return api.release(it.id);
+  }
+  const { restarts } = around;
+  const answer = await api.giveBack(kernel.kernel_id, restarts.shows(kernel.kernel_id));
+  if (answer.state === 'active') {
+    await restarts.restart(kernel.kernel_id);
+  }
+  return answer;
 }
 
 function addWork(around: ISurroundings): void {

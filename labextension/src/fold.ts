@@ -101,28 +101,34 @@ function foldChange(state: GpuState, change: Change, now: number): GpuState {
       history: addMoments(state.history, change.samples)
     };
   }
-  const revision = change.revision ?? status.revision;
-  if (revision < status.revision) {
+  if ((change.revision ?? status.revision) < status.revision) {
     // Older than the whole that came meanwhile.
     return state;
   }
-  return foldWork(state, { ...status, revision }, change);
+  return foldWork(state, status, change);
 }
 
 function foldWork(state: GpuState, status: Status, change: Change): GpuState {
-  const changes = change.changes ?? [];
+  const { changes = [], devices = [] } = change;
   const ended = changes.filter(it => it.state === 'ended' && it.is_mine);
+  const isLine = typeof change.revision === 'number';
   return {
     ...state,
     status: {
       ...status,
+      // What a line leaves out is empty; an answer to a request says nothing of these.
+      ...(isLine ? { revision: change.revision ?? status.revision, ...wholes(change) } : {}),
       workloads: changes.length ? mergeWork(status.workloads, changes) : status.workloads,
-      devices: change.devices?.length
-        ? mergeDevices(status.devices, change.devices)
-        : status.devices
+      devices: devices.length ? mergeDevices(status.devices, devices) : status.devices
     },
     recent: ended.length ? addRecent(state.recent, ended) : state.recent
   };
+}
+
+/** What each line of the stream has whole. */
+function wholes(change: Change): Pick<Status, 'quotas' | 'more_of_mine' | 'waiting' | 'warnings'> {
+  const { quotas = [], more_of_mine = 0, waiting = {}, warnings = [] } = change;
+  return { quotas, more_of_mine, waiting, warnings };
 }
 
 /** The document shows one's own live work, and of others what holds devices. */
@@ -132,11 +138,11 @@ function mergeWork(
 ): readonly WorkloadView[] {
   const merged = new Map(before.map(it => [it.id, it]));
   for (const it of changes) {
+    // Set anew, so that what waits stands in the order of the line.
+    merged.delete(it.id);
     const isShown = it.is_mine ? it.state !== 'ended' : !['ended', 'queued'].includes(it.state);
     if (isShown) {
       merged.set(it.id, it);
-    } else {
-      merged.delete(it.id);
     }
   }
   return [...merged.values()];

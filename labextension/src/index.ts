@@ -21,6 +21,7 @@ import { notify } from './notify';
 import { GpuPanel } from './panel';
 import type { Run } from './parts';
 import type { ITarget } from './reserve';
+import { Restarts } from './restarts';
 import { addRunning } from './running';
 import { Settings } from './settings';
 import { StatusItem } from './statusbar';
@@ -83,10 +84,13 @@ const commands: JupyterFrontEndPlugin<void> = {
     files: IFileBrowserFactory | null,
     palette: ICommandPalette | null
   ) => {
+    const restarts = new Restarts(notebooks);
+    restarts.follow(gpu);
     addCommands({
       app,
       model: gpu,
       settings: chosen,
+      restarts,
       kernel: () => notebooks?.currentWidget?.sessionContext.session?.kernel?.id ?? null,
       file: () => {
         const [first, second] = files?.tracker.currentWidget?.selectedItems() ?? [];

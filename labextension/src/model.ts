@@ -3,10 +3,10 @@ import { Token } from '@lumino/coreutils';
 import type { IDisposable } from '@lumino/disposable';
 import { type ISignal, Signal } from '@lumino/signaling';
 
-import { Api, Refusal } from './api';
+import type { Api } from './api';
 import { fold, type GpuState, type Link, NOTHING, type Trouble } from './fold';
 import { Stream } from './stream';
-import type { Frame, WorkloadView } from './types';
+import type { Frame, RestartFrame, WorkloadView } from './types';
 
 /** The model of this page. */
 export interface IGpuModel {
@@ -14,6 +14,8 @@ export interface IGpuModel {
   readonly state: GpuState;
   /** Emitted when the state changed, and now and then because time passed. */
   readonly changed: ISignal<IGpuModel, GpuState>;
+  /** Emitted when the server wants a kernel restarted, which a page does best. */
+  readonly restartAsked: ISignal<IGpuModel, RestartFrame>;
   /** The server's clock in Unix seconds, in steps of ten, so that all faces say the same length of time. */
   now(): number;
   /** Take in the answer to a request, ahead of the stream. */
@@ -32,8 +34,6 @@ const TICK_MS = 1000 * STEP_SECONDS;
 const SLEPT_MS = 30_000;
 /** A page that nobody sees listens on for so long. */
 const HIDDEN_MS = 30_000;
-/** Quotas are asked for so long after one's own work changed, together for all changes. */
-const QUOTA_MS = 500;
 
 /** The model itself. */
 export class GpuModel implements IGpuModel, IDisposable {
@@ -66,6 +66,10 @@ export class GpuModel implements IGpuModel, IDisposable {
     return this._changed;
   }
 
+  get restartAsked(): ISignal<this, RestartFrame> {
+    return this._restartAsked;
+  }
+
   get isDisposed(): boolean {
     return this._isDisposed;
   }
@@ -90,7 +94,6 @@ export class GpuModel implements IGpuModel, IDisposable {
     window.removeEventListener('online', this._onOnline);
     clearInterval(this._ticker);
     clearTimeout(this._hiding);
-    clearTimeout(this._asking);
     this._stream.stop();
     Signal.clearData(this);
   }
@@ -100,8 +103,8 @@ export class GpuModel implements IGpuModel, IDisposable {
     this._set(fold(before, frame, Date.now() / 1000));
     if (frame.type === 'status') {
       void this._catchUp(before);
-    } else if (frame.type === 'change' && frame.change.changes?.some(it => it.is_mine)) {
-      this._askQuota();
+    } else if (frame.type === 'restart') {
+      this._restartAsked.emit(frame);
     }
   }
 
@@ -143,26 +146,6 @@ export class GpuModel implements IGpuModel, IDisposable {
     }
   }
 
-  /** The stream does not carry quotas; they change with one's own work. */
-  private _askQuota(): void {
-    clearTimeout(this._asking);
-    this._asking = window.setTimeout(() => {
-      void this.api.status().then(
-        ({ store_id, quotas, waiting }) => {
-          const { status } = this._state;
-          if (status?.store_id === store_id) {
-            this._set({ ...this._state, status: { ...status, quotas, waiting } });
-          }
-        },
-        (error: unknown) => {
-          if (!(error instanceof Refusal)) {
-            console.debug('jupyter-gpu: the quota is not known', error);
-          }
-        }
-      );
-    }, QUOTA_MS);
-  }
-
   private _tick(): void {
     const now = Date.now();
     if (now - this._ticked > TICK_MS + SLEPT_MS) {
@@ -192,10 +175,10 @@ export class GpuModel implements IGpuModel, IDisposable {
 
   private _state = NOTHING;
   private _changed = new Signal<this, GpuState>(this);
+  private _restartAsked = new Signal<this, RestartFrame>(this);
   private _isDisposed = false;
   private _ticked = Date.now();
   private _ticker: number;
   private _hiding: number | undefined;
-  private _asking: number | undefined;
   private readonly _stream: Stream;
 }

@@ -3,13 +3,11 @@ import { gpus, isKnown, place, plural, timeLeft, when } from './format';
 import type { GpuState } from './fold';
 import type { DeviceView, KernelView, Status, WorkloadView } from './types';
 
-/** The caller's own live work: what needs attention first, then what runs, then what waits in its order. */
+/** The caller's own live work: what needs attention first, then what runs, then what waits in its order of the line. */
 export function myWork(status: Status): readonly WorkloadView[] {
   const rank = (it: WorkloadView): number =>
     ({ yielding: 0, active: it.kind === 'reservation' ? 1 : 2, queued: 3, ended: 4 })[it.state];
-  return status.workloads
-    .filter(it => it.is_mine)
-    .sort((a, b) => rank(a) - rank(b) || (a.ahead ?? 0) - (b.ahead ?? 0) || a.id - b.id);
+  return status.workloads.filter(it => it.is_mine).sort((a, b) => rank(a) - rank(b));
 }
 
 /** The caller's own workloads on a device. */

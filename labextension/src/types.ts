@@ -248,11 +248,16 @@ export interface Error {
   readonly hint: string | null;
 }
 
-/** One line of the stream. Samples carry no revision; `status` comes first, and after the reader fell behind. */
+/** One line of the stream: the whole `status`, or what changed since the line before, or `samples` alone. */
 export interface Change {
   readonly revision?: number | null;
+  readonly at?: number | null;
   readonly changes?: readonly WorkloadView[];
   readonly devices?: readonly DeviceView[];
+  readonly quotas?: readonly QuotaView[];
+  readonly more_of_mine?: number;
+  readonly waiting?: Readonly<Record<string, number>>;
+  readonly warnings?: readonly string[];
   readonly samples?: readonly DeviceView[];
   readonly status?: Status | null;
 }
@@ -347,5 +352,12 @@ export interface BrokerFrame {
   readonly hint: string | null;
 }
 
+/** A kernel has to be restarted: the page that claims it (POST kernels/ID/claim) does so, and mends its cells. */
+export interface RestartFrame {
+  readonly type: 'restart';
+  readonly kernel_id: string;
+  readonly reason: string;
+}
+
 /** One message of the stream. */
-export type Frame = StatusFrame | ChangeFrame | KernelsFrame | BrokerFrame;
+export type Frame = StatusFrame | ChangeFrame | KernelsFrame | BrokerFrame | RestartFrame;

@@ -112,6 +112,33 @@ describe('a change', () => {
     );
   });
 
+  it('has quotas, lines and warnings whole, and an empty one is left out', () => {
+    const quotas = [{ rule: 'each user', devices_held: 1, devices_allowed: 2 }];
+    const before = state({ quotas, warnings: ['the disk is full'], more_of_mine: 3 });
+    const waiting = { interactive: 1 };
+    const line: Frame = { type: 'change', change: { revision: 11, waiting } };
+    const after = fold(before, line, NOON).status;
+    assert.deepEqual(after?.waiting, waiting);
+    assert.deepEqual([after.quotas, after.warnings, after.more_of_mine], [[], [], 0]);
+    // The answer to a request is no line of the stream.
+    const noted = fold(before, { type: 'change', change: { changes: [work(9)] } }, NOON).status;
+    assert.deepEqual(noted?.quotas, quotas);
+    assert.equal(noted.revision, 10);
+  });
+
+  it('gives what waits in the order of the line', () => {
+    const queued = (id: number): ReturnType<typeof work> => work(id, { state: 'queued' });
+    const before = state({ workloads: [queued(1), queued(2)] });
+    const line: Frame = {
+      type: 'change',
+      change: { revision: 11, changes: [queued(2), queued(1)] }
+    };
+    assert.deepEqual(
+      fold(before, line, NOON).status?.workloads.map(it => it.id),
+      [2, 1]
+    );
+  });
+
   it('leaves what it is not about as the same objects', () => {
     const before = state({ workloads: [work(1)] });
     const after = fold(

@@ -19,8 +19,8 @@ describe('my work', () => {
     const found = myWork(
       status({
         workloads: [
-          work(1, { state: 'queued', ahead: 1 }),
           work(2, { state: 'queued', ahead: 0 }),
+          work(1, { state: 'queued' }),
           work(3),
           reservation(4),
           work(5, { state: 'yielding' }),

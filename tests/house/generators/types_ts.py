@@ -107,7 +107,7 @@ def _write(hint: object) -> str:
         case typing.Literal:
             return " | ".join(f"'{word}'" for word in arguments)
         case origin if origin is dict:
-            return f"{{ readonly [key: string]: {_write(arguments[1])} }}"
+            return f"Readonly<Record<string, {_write(arguments[1])}>>"
         case origin if origin is tuple:
             return f"readonly {_write(arguments[0])}[]"
     raise TypeError(f"{hint!r} has no TypeScript yet; say here what it is")
