@@ -57,7 +57,7 @@ class Checkup(msgspec.Struct, frozen=True, kw_only=True):
 @json_option
 @pass_face
 def doctor(face: Face) -> int:
-    """Check the broker, the driver, the GPUs, the disk and the clock. Exit 1 if something fails."""
+    """Check the broker, the driver, the GPUs, Jupyter, the disk and the clock. Exit 1 if something fails."""
     checks = tuple(examine(face))
     if face.as_json:
         face.document(Checkup(checks=checks))
@@ -68,6 +68,8 @@ def doctor(face: Face) -> int:
 
 def examine(face: Face) -> Iterator[Check]:
     """Look at everything in turn; what cannot be asked is a finding like the others."""
+    from .doctor_jupyter import jupyter_checks
+
     view, status = None, None
     try:
         client = face.connect(start=False)
@@ -91,6 +93,7 @@ def examine(face: Face) -> Iterator[Check]:
         text="advisory: a job is told which GPUs are its own, and nothing keeps it from the others",
     )
     yield clock_check(face.now(), None if status is None else status.at)
+    yield from jupyter_checks(os.environ if face.environ is None else face.environ)
     if view is not None and view.node != platform.node():
         return  # its disk, its processes and its socket are elsewhere
     yield disk_check(Path(view.state_dir) if view is not None else paths.state_dir())
