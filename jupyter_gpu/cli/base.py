@@ -192,6 +192,11 @@ class Face:
         """Whether a picture may be shown until Ctrl-C."""
         return True
 
+    @property
+    def draws_over(self) -> str:
+        """What takes the last line back, so that it can be drawn anew; empty where nothing does."""
+        return "\r\x1b[K" if self.out.is_terminal else ""
+
     def wait_for(
         self, workload: int, until: str, seconds: float | None, *, raise_on_timeout: bool = True
     ) -> WorkloadView:

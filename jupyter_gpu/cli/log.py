@@ -152,23 +152,25 @@ def _follow_one(face: Face, workload: int, attempt: int | None, *, raw: bool, st
     from .logtext import LogText
 
     text = LogText(colours=_has_colours(face))
-    # On a terminal the unfinished line is shown and drawn over, as the job itself would.
-    live = face.out.is_terminal and not raw
-    ends_with = ""
+    # Where it can be drawn over, the unfinished line is shown, as the job itself would.
+    over = "" if raw else face.draws_over
+    ends_with = pending = ""
     for data in face.client.follow_log(workload, attempt, start):
         if raw:
             face.write_bytes(data)
             continue
         shown = text.feed(data)
-        if live:
-            face.write(f"\r\x1b[K{shown}{_clipped(text.unfinished, face.out.width)}")
+        if over:
+            begin = over if pending or face.out.is_terminal else ""
+            pending = _clipped(text.unfinished, face.out.width)
+            face.write(f"{begin}{shown}{pending}")
         elif shown:
             face.write(shown)
         ends_with = shown[-1:] or ends_with
     if not raw:
         rest = text.feed(b"", final=True)
         end = "\n" if rest or ends_with not in ("", "\n") else ""
-        face.write(("\r\x1b[K" if live else "") + rest + end)
+        face.write((over if pending or face.out.is_terminal else "") + rest + end)
 
 
 def _clipped(text: str, width: int) -> str:

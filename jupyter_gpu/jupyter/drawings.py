@@ -27,7 +27,7 @@ _LINE = "1px solid rgba(127,127,127,.35)"
 _CELL = "padding:3px 14px 3px 0;text-align:left;vertical-align:middle;white-space:nowrap;border:0;background:none"
 _WIDE = "padding:3px 0;text-align:left;vertical-align:middle;white-space:normal;min-width:14em;border:0;background:none"
 _MEMORY = "var(--jp-info-color1,#2a9db0)"
-_LOAD = "var(--jp-brand-color1,#8a63d2)"
+_LOAD = "#9b6fe0"
 _FULL = "var(--jp-error-color1,#d9534f)"
 _GOOD = "var(--jp-success-color1,#3a9a4b)"
 _WARN = "var(--jp-warn-color1,#b8860b)"
@@ -174,7 +174,8 @@ def _attempts(it: WorkloadView) -> str:
 def bar(percent: float | None, colour: str) -> str:
     """Draw how full something is. What is not full is not drawn full; what is unknown is drawn empty and striped."""
     label = MISSING if percent is None else f"{percent:.0f}%"
-    width = 0.0 if percent is None else percent if percent in (0, 100) else min(99.0, max(2.0, percent))
+    # A card's own baseline is not worth a stroke; a percent of it is.
+    width = 0.0 if percent is None or percent < 1 else percent if percent == _WHOLE else min(99.0, max(3.0, percent))
     dashes = 'stroke-dasharray="3 3"' if percent is None else ""
     return (
         f'<svg width="72" height="10" viewBox="0 0 72 10" role="img" aria-label="{label}" '
@@ -228,11 +229,17 @@ def _path(run: Sequence[tuple[float, float]]) -> str:
 
 
 def _table(heads: Iterable[str], rows: str) -> str:
-    cells = "".join(f'<th scope="col" style="{_CELL};{_SOFT};font-weight:normal">{escape(it)}</th>' for it in heads)
+    cells = "".join(
+        f'<th scope="col" style="{_CELL};{_SOFT};font-weight:normal"{_explained(it)}>{escape(it)}</th>' for it in heads
+    )
     return (
         f'<table style="border-collapse:collapse;border:0;margin:2px 0;table-layout:auto"><thead><tr>{cells}</tr>'
         f"</thead><tbody>{rows}</tbody></table>"
     )
+
+
+def _explained(head: str) -> str:
+    return ' title="The line is the load, the area the memory; two minutes"' if head == "lately" else ""
 
 
 def _cell(html: str, *, title: str = "") -> str:

@@ -163,6 +163,11 @@ class Page(KernelFace):
         """A cell that watches for ever would keep the kernel busy; a widget does not."""
         return False
 
+    @property
+    def draws_over(self) -> str:
+        """A page forgets what stands before a carriage return."""
+        return "\r"
+
     def say(self, *things: RenderableType) -> None:
         """Show to a person."""
         for thing in things:
@@ -185,8 +190,9 @@ class Page(KernelFace):
 
     def write(self, text: str) -> None:
         """Write text as it is. What is shown afterwards comes below it."""
-        self._html, self._text, self._display = [], [], None
-        super().write(text)
+        if text:
+            self._html, self._text, self._display = [], [], None
+            super().write(text)
 
     def _drawn(self, thing: RenderableType) -> tuple[str, str]:
         thing = Text(spoken_here(thing)) if isinstance(thing, str) else thing

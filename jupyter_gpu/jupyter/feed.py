@@ -14,7 +14,7 @@ import os
 import threading
 import weakref
 from collections import deque
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Iterable
 from typing import Any, Protocol
 
 from ..cli.logtext import LogText
@@ -37,6 +37,9 @@ TAIL_LINES = 8
 
 class Fed(Protocol):
     """What a widget gives the feed to fill."""
+
+    #: The jobs that it shows.
+    jobs: tuple[int, ...]
 
     def draw(self, feed: Feed) -> None:
         """Show what the feed knows now."""
@@ -83,9 +86,16 @@ class Feed:
                 with contextlib.suppress(RuntimeError):  # it has just ended
                     self._loop.call_soon_threadsafe(self._work.cancel)
 
-    def wait_for_first(self, seconds: float) -> None:
-        """Wait for the first word of the broker, so that a saved picture shows something."""
+    def wait_for_first(self, seconds: float, jobs: Iterable[int] = ()) -> None:
+        """Wait for the first word of the broker, of these jobs too, so that a saved picture shows something."""
         self._first.wait(seconds)
+        for number in jobs:
+            loop, client = self._loop, self._client
+            if number not in self.jobs and client is not None and loop is not None and loop.is_running():
+                asked = asyncio.run_coroutine_threadsafe(self._look_at(number, client, moved=True), loop)
+                # It is drawn when it is known; a broker that hangs must not keep the cell.
+                with contextlib.suppress(TimeoutError, asyncio.CancelledError):
+                    asked.result(seconds)
 
     def members(self) -> list[Any]:
         """Who is fed now."""
@@ -165,7 +175,7 @@ class Feed:
         if change.samples or change.status is not None:
             self._note_readings(self.status)
         told = {it.id for it in change.changes}
-        for number in {job for it in self.members() for job in getattr(it, "jobs", ())}:
+        for number in {job for it in self.members() for job in it.jobs}:
             await self._look_at(number, client, moved=change.status is not None or number in told)
 
     def _note_readings(self, status: Status) -> None:

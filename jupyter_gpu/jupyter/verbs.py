@@ -200,6 +200,8 @@ def _about_this_kernel(face: Face, it: WorkloadView) -> str:
 def _holds_nothing() -> str:
     if pins.ATTEMPT in os.environ:
         return f"This kernel runs in job {os.environ.get('JUPYTER_GPU_JOB', '?')} and has that job's GPUs."
+    if pins.RESERVATION in os.environ:
+        return f"This kernel has the GPUs of reservation {os.environ[pins.RESERVATION]}, as its server does."
     return "This kernel holds no GPU. Reserve one with `%gpu reserve 1 --for 2h`."
 
 

@@ -11,9 +11,11 @@ import asyncio
 import time
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import anywidget
 import traitlets
+from IPython.display import display
 
 from ..errors import InvalidAsk
 from . import drawings
@@ -36,11 +38,14 @@ class _Picture(anywidget.AnyWidget):
 
     #: The picture: HTML that stands by itself.
     html = traitlets.Unicode().tag(sync=True)
-    #: The job that the page's button cancels; 0 for none.
-    cancels = traitlets.Int(0).tag(sync=True)
+    #: What the picture that stands beside the live view is found by.
+    key = traitlets.Unicode().tag(sync=True)
+
+    #: The jobs that it shows.
+    jobs: tuple[int, ...] = ()
 
     def __init__(self, **words: Any) -> None:
-        super().__init__(**words)
+        super().__init__(key=uuid4().hex, **words)
         #: The views that pages show -> looks since each was heard of.
         self._views: dict[str, int] = {}
         self._look: Any = None
@@ -64,20 +69,38 @@ class _Picture(anywidget.AnyWidget):
         super().close()
 
     def _repr_mimebundle_(self, **kwargs: Any) -> Any:
-        """The live view, and beside it the picture as it is now for pages without a kernel."""
-        self._views[_CELL] = 0  # until a page says that it shows it
-        self.show()
-        feed().wait_for_first(_FIRST_SECONDS)
-        self.draw(feed())
+        """The live view, and beside it the picture as it is now."""
         bundle = super()._repr_mimebundle_(**kwargs)
         if bundle is None:
             return None
+        self._views[_CELL] = 0  # until a page says that it shows it
+        self.show()
+        feed().wait_for_first(_FIRST_SECONDS, self.jobs)
+        self.draw(feed())
         data, metadata = bundle
-        return {**data, "text/html": self.html, "text/plain": repr(self)}, metadata
+        return {**data, "text/html": self._still(), "text/plain": repr(self)}, metadata
+
+    def _ipython_display_(self, **kwargs: Any) -> None:
+        """Show the picture as it is now, and the live view, which hides the first.
+
+        In one output a page without the kernel would choose the live view, and show nothing.
+        """
+        bundle = self._repr_mimebundle_(**kwargs)
+        if bundle is None:
+            return
+        data, metadata = bundle
+        display({"text/html": data.pop("text/html"), "text/plain": ""}, raw=True)
+        display(data, metadata=metadata, raw=True)
+
+    def _still(self) -> str:
+        return f'<div data-jupyter-gpu-still="{self.key}">{self.html}</div>'
 
     def __repr__(self) -> str:
         """Name it shortly."""
         return f"{type(self).__name__}()"
+
+    def cancel(self) -> None:
+        """Nothing here can be cancelled."""
 
     # -- what a page says
 
@@ -92,8 +115,8 @@ class _Picture(anywidget.AnyWidget):
                 self._views.pop(view, None)
                 if not self._views:
                     feed().leave(self)
-            case "cancel" if self.cancels:
-                feed().cancel(self.cancels)
+            case "cancel":
+                self.cancel()
 
     def _look_later(self) -> None:
         """Look from time to time whether the pages that showed it are still there."""
@@ -133,6 +156,9 @@ class QuotaBar(_Picture):
 class JobView(_Picture):
     """One job: how it stands and why, its attempts, the end of its log, and a button that cancels it."""
 
+    #: The job that the page's button cancels; 0 for none.
+    cancels = traitlets.Int(0).tag(sync=True)
+
     def __init__(self, job: Any, **words: Any) -> None:
         number = getattr(job, "id", job)
         if isinstance(number, bool) or not isinstance(number, int) or number < 1:
@@ -151,6 +177,10 @@ class JobView(_Picture):
             number, it, log=known.logs.get(number, ""), numbers=known.numbers(), now=time.time(), note=note
         )
         self.cancels = number if drawings.is_live(it) else 0
+
+    def cancel(self) -> None:
+        """Cancel the job, as the button does."""
+        feed().cancel(self.jobs[0])
 
     def __repr__(self) -> str:
         """Name it shortly."""

@@ -160,10 +160,10 @@ def test_a_followed_job_is_read_live_and_outlives_an_interrupt(lab, notebook):
     """--follow shows the log as it comes; Interrupt ends the looking only."""
     broker, _ = lab
     sent = notebook.send(
-        "%%gpu submit --follow --gpus 0\nimport time, pathlib\nprint('begun', flush=True)\n"
+        "%%gpu submit --follow --gpus 0\nimport time, pathlib\nprint('begun'); print('50%', end='\\r', flush=True)\n"
         "while not pathlib.Path('go').exists(): time.sleep(0.05)\nprint('done')"
     )
-    notebook.collect(sent, until=lambda cell: "begun" in cell.stdout)
+    notebook.collect(sent, until=lambda cell: "begun\n" in cell.stdout and "50%" in cell.stdout)
 
     notebook.manager.interrupt_kernel()
     cell = notebook.collect(sent)
@@ -192,6 +192,20 @@ def test_it_works_in_a_cell_that_awaits(notebook):
 
     assert "2 GPUs" in cell.text
     assert cell.stdout == "after\n"
+
+
+def test_nothing_touches_cuda_and_a_fork_is_fine(notebook):
+    """After every kind of magic and widget neither CUDA nor NVML is loaded, and forking works."""
+    notebook.run("%gpu\n%gpu reserve --for 1h\nimport jupyter_gpu\nw = jupyter_gpu.GpuMonitor(); w")
+    cell = notebook.run(
+        "import os, sys, multiprocessing as m\n"
+        "maps = open('/proc/self/maps').read()\n"
+        "print('libcuda' in maps, 'libnvidia' in maps, 'torch' in sys.modules, 'pynvml' in sys.modules)\n"
+        "with m.get_context('fork').Pool(1) as pool: print(pool.map(abs, [-3]))"
+    )
+    notebook.run("w.close()\n%gpu release")
+
+    assert cell.stdout == "False False False False\n[3]\n"
 
 
 def test_the_tab_key_knows_verbs_options_queues_and_numbers(lab, notebook):

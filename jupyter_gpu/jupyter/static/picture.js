@@ -29,6 +29,46 @@ function draw(model, area) {
   morph(area, box.content.firstChild);
 }
 
+// Beside the live view stands the picture as it was, for pages that have no kernel and no JavaScript of ours.
+function hideStill(model) {
+  for (const still of document.querySelectorAll(`[data-jupyter-gpu-still="${model.get("key")}"]`)) {
+    (still.closest(".jp-OutputArea-child") ?? still).style.display = "none";
+  }
+}
+
+// JupyterLab keeps the state of widgets in the notebook only where its user has asked for that. Ours is small, and
+// without it the notebook would say "model not found" when it is opened again; so it goes along with each save.
+const kept = new WeakSet();
+
+function keepOnSave(manager) {
+  const context = manager?.context;
+  if (!context?.saveState?.connect || !manager.get_state_sync || kept.has(context)) return;
+  kept.add(context);
+  context.saveState.connect((_, state) => {
+    if (state === "started") keep(manager, context.model);
+  });
+}
+
+function keep(manager, notebook) {
+  try {
+    const all = manager.get_state_sync({ drop_defaults: true }).state;
+    const ours = Object.entries(all).filter(([, it]) => isOurs(it));
+    const layouts = ours.map(([, it]) => String(it.state.layout ?? "").replace("IPY_MODEL_", ""));
+    const before = notebook.getMetadata("widgets") ?? {};
+    const others = Object.entries(before[STATE_TYPE]?.state ?? {}).filter(([, it]) => !isOurs(it));
+    const state = Object.fromEntries([...others, ...ours, ...layouts.filter((id) => all[id]).map((id) => [id, all[id]])]);
+    if (ours.length) {
+      const whole = { version_major: 2, version_minor: 0, state };
+      notebook.setMetadata("widgets", { ...before, [STATE_TYPE]: whole });
+    }
+  } catch {
+    // It is no notebook, or its manager is another one: then the picture beside the view is what remains.
+  }
+}
+
+const STATE_TYPE = "application/vnd.jupyter.widget-state+json";
+const isOurs = (it) => String(it?.state?._anywidget_id ?? "").startsWith("jupyter_gpu.");
+
 function server() {
   const said = document.getElementById("jupyter-config-data");
   if (!said) return null;
@@ -74,8 +114,8 @@ function cancelButton(model, el) {
   row.className = "jupyter-gpu-row";
   row.append(ask, yes, no, said);
   el.append(row);
-  ask.dataset.gpu = "cancel";
-  yes.dataset.gpu = "cancel-yes";
+  ask.dataset.gpu = "job-cancel";
+  yes.dataset.gpu = "job-cancel-yes";
   let asking = false;
   const show = () => {
     const job = model.get("cancels");
@@ -98,12 +138,16 @@ function cancelButton(model, el) {
     show();
     const refused = await askServer(job);
     if (refused === undefined) model.send({ says: "cancel" });
-    said.textContent = refused || "";
+    said.textContent = refused === undefined ? "The kernel does it when its cell is done." : refused || "";
     show();
   });
-  model.on("change:cancels", show);
+  const changed = () => {
+    said.textContent = "";
+    show();
+  };
+  model.on("change:cancels", changed);
   show();
-  return () => model.off("change:cancels", show);
+  return () => model.off("change:cancels", changed);
 }
 
 function render({ model, el }) {
@@ -111,10 +155,14 @@ function render({ model, el }) {
   const area = document.createElement("div");
   el.classList.add("jupyter-gpu");
   el.append(area);
-  const redraw = () => draw(model, area);
+  const redraw = () => {
+    draw(model, area);
+    hideStill(model);
+  };
   redraw();
+  keepOnSave(model.widget_manager);
   model.on("change:html", redraw);
-  const endButton = cancelButton(model, el);
+  const endButton = model.get("cancels") === undefined ? () => {} : cancelButton(model, el);
   const say = (says) => {
     try {
       model.send({ says, view });
