@@ -29,7 +29,7 @@ export interface GpuState {
   /** The broker's document, kept up to date; null before the first. */
   readonly status: Status | null;
   readonly kernels: readonly KernelView[];
-  /** The caller's work that ended lately, newest first. */
+  /** The caller's work that ended lately by itself, newest first; what was cancelled or given back is gone. */
   readonly recent: readonly WorkloadView[];
   /** The last moments of each device, by UUID. */
   readonly history: Readonly<Record<string, readonly Moment[]>>;
@@ -110,7 +110,7 @@ function foldChange(state: GpuState, change: Change, now: number): GpuState {
 
 function foldWork(state: GpuState, status: Status, change: Change): GpuState {
   const { changes = [], devices = [] } = change;
-  const ended = changes.filter(it => it.state === 'ended' && it.is_mine);
+  const ended = changes.filter(it => it.state === 'ended' && it.is_mine && !isGivenUp(it));
   const isLine = typeof change.revision === 'number';
   return {
     ...state,
@@ -206,6 +206,11 @@ function addMoments(
     next[uuid] = [...kept, { at, utilisation: percent ?? null }];
   }
   return next;
+}
+
+/** Whether a person ended it, who need not be told. */
+export function isGivenUp(it: WorkloadView): boolean {
+  return it.end === 'cancelled' || it.end === 'released';
 }
 
 function addRecent(

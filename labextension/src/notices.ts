@@ -32,8 +32,7 @@ const WAITED_SECONDS = 5;
 export function notices(state: GpuState, now: number): readonly Notice[] {
   const mine = state.status?.workloads.filter(it => it.is_mine) ?? [];
   const live = mine.flatMap(it => liveNotice(it, state, now) ?? []);
-  const over = state.recent.flatMap(it => endNotice(it) ?? []);
-  return [...live, ...over];
+  return [...live, ...state.recent.map(endNotice)];
 }
 
 function liveNotice(it: WorkloadView, state: GpuState, now: number): Notice | null {
@@ -107,11 +106,7 @@ function endingNotice(it: WorkloadView, names: string, now: number, about: About
   };
 }
 
-function endNotice(it: WorkloadView): Notice | null {
-  if (it.end === 'released' || it.end === 'cancelled') {
-    // Who did it knows.
-    return null;
-  }
+function endNotice(it: WorkloadView): Notice {
   const isJob = it.kind === 'job';
   const what = isJob ? `Job ${it.id} (${title(it)})` : `The reservation for ${title(it)}`;
   return {

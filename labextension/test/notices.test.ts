@@ -102,7 +102,7 @@ describe('an end', () => {
     assert.equal(told.message, 'Job 1 (digits) ended: gpu-oom (peak 79 GiB).');
   });
 
-  it('that one made oneself is not told', () => {
+  it('that one made oneself is neither told nor listed', () => {
     for (const end of ['cancelled', 'released'] as const) {
       assert.deepEqual(notices(ended(work(1, { state: 'ended', end })), NOON), []);
     }
