@@ -62,7 +62,8 @@ def find_broker(
         start_broker(environ=environ, is_there=lambda: running_broker(environ, token) is not None)
         place = running_broker(environ, token)
     if place is None:
-        raise BrokerUnavailable(f"No broker runs at {paths.user_socket(environ)} or {paths.system_socket(environ)}.")
+        places = dict.fromkeys((paths.user_socket(environ), paths.system_socket(environ)))
+        raise BrokerUnavailable(f"No broker runs at {' or '.join(map(str, places))}.")
     return place
 
 
