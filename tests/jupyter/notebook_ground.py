@@ -86,12 +86,18 @@ class Notebook:
                 cell.comms.append({"type": kind, **content})
             elif message["parent_header"].get("msg_id") == sent:
                 if kind == "status" and content["execution_state"] == "idle":
-                    cell.reply = self.client.get_shell_msg(timeout=seconds)["content"]
+                    cell.reply = self._reply(sent, seconds)
                     return cell
                 if kind in ("stream", "display_data", "update_display_data", "execute_result", "error", "clear_output"):
                     cell.outputs.append({"type": kind, **content})
             if until is not None and until(cell):
                 return cell
+
+    def _reply(self, sent: str, seconds: float) -> dict[str, Any]:
+        while True:  # a slow start leaves answers to questions that were asked again
+            message = self.client.get_shell_msg(timeout=seconds)
+            if message["parent_header"].get("msg_id") == sent:
+                return dict(message["content"])
 
     def run(self, code: str, *, seconds: float = 30) -> Cell:
         """Run a cell and wait for it."""
