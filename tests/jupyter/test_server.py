@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import getpass
 import os
 import sys
@@ -140,6 +141,21 @@ def test_children_are_told_when_an_admin_wants_it(tmp_path, tmp_runtime):
         assert PROVISIONER_WORD not in os.environ
 
     play(story)
+
+
+def test_one_file_configures_it_all(tmp_path, tmp_runtime, monkeypatch):
+    """The file that the broker reads as well; one that cannot be read leaves a server that works."""
+    monkeypatch.setenv("JUPYTER_CONFIG_PATH", str(tmp_path))
+
+    async def starts_a_broker() -> bool:
+        async with a_server(tmp_path) as server:
+            return (await server.program().get("jupyter-gpu/hello")).json()["start_broker"]
+
+    config = tmp_path / "jupyter_gpu_config.py"
+    config.write_text("c.GpuExtension.start_broker = False\nc.GpuBroker.simulated_devices = 1\n")
+    assert asyncio.run(starts_a_broker()) is False
+    config.write_text("c.GpuExtension.start_broker = ")
+    assert asyncio.run(starts_a_broker()) is True
 
 
 def test_the_extension_is_found_by_its_name(tmp_path, tmp_runtime):
