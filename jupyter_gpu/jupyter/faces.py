@@ -8,10 +8,12 @@ Errors are not printed: they are kept, for whoever ran the command to raise.
 from __future__ import annotations
 
 import io
+import os
 import sys
 import time
 from collections.abc import Mapping
 from html import escape
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
@@ -71,11 +73,20 @@ def spoken_here(text: str) -> str:
     return text.replace("`jupyter gpu ", "`%gpu ").replace("`jupyter gpu`", "`%gpu`")
 
 
+def _own_python_first(environ: Mapping[str, str]) -> dict[str, str]:
+    """The environment in which `python` is this kernel's own, as people expect of what they queue from a notebook.
+
+    Jupyter is often started from an environment that is not activated; then PATH leads to another interpreter.
+    """
+    own = str(Path(sys.executable).parent)
+    return {**environ, "PATH": os.pathsep.join(filter(None, (own, environ.get("PATH"))))}
+
+
 class KernelFace(Face):
     """What a notebook and a terminal's IPython share: the kernel holds, errors are kept, waits are told."""
 
     def __init__(self, own: Mapping[str, click.Command], **more: Any) -> None:
-        super().__init__(holder=kernel_holder(), **more)
+        super().__init__(holder=kernel_holder(), environ=_own_python_first(os.environ), **more)
         self.own = own
         self.program = "%gpu"
         self.told: list[Told] = []

@@ -139,6 +139,15 @@ def test_no_secret_of_the_kernel_goes_along(shell, client, monkeypatch):
     assert "s3cret" not in environment.values()
 
 
+def test_python_is_this_kernels_own(shell, client, monkeypatch):
+    """Jupyter is often started from an environment that is not activated, where PATH leads to another Python."""
+    monkeypatch.setenv("PATH", "/usr/bin:/bin")
+    run(shell, "%gpu submit -- python -V")
+    spec = sent(client).spec
+    assert spec.environment["PATH"].split(":") == [os.path.dirname(sys.executable), "/usr/bin", "/bin"]
+    assert spec.recorded["program"].startswith(os.path.dirname(sys.executable))
+
+
 @pytest.mark.parametrize(
     ("cell", "said"),
     [
