@@ -8,10 +8,12 @@ STAMP := $(VENV)/.installed
 # What is handed on: `make test ARGS="tests/core -x"`, `make demo CHECK=1`.
 ARGS ?=
 CHECK ?=
+TERMINAL ?=
 
-# pip's downloads stay in this folder too, unless the caller shares a cache of their own.
+# What pip and npm download stays in this folder too, unless the caller shares a cache of their own.
 export PIP_CACHE_DIR ?= $(CURDIR)/.cache/pip
 export PIP_DISABLE_PIP_VERSION_CHECK ?= 1
+export npm_config_cache ?= $(CURDIR)/.cache/npm
 # A PYTHONPATH or a user's site-packages from outside must not decide whether our tests pass.
 unexport PYTHONPATH PYTHONHOME
 export PYTHONNOUSERSITE := 1
@@ -24,9 +26,10 @@ help: ## list the commands
 
 $(VENV): $(STAMP)
 
-# Install anew only when the dependencies may have changed: the package itself is editable.
-# pyproject.toml says what is needed, the stamp says when it was last met.
-$(STAMP): pyproject.toml
+# The package is editable, so install anew only what an editable install has copied or built: the dependencies, the
+# Lab extension and the files that enable it. The stamp says when that was last done.
+PAGES := $(shell find labextension etc hatch_build.py -type f -not -path '*/node_modules/*' -not -path '*/lib/*' 2>/dev/null)
+$(STAMP): pyproject.toml $(PAGES)
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
 	  echo "jupyter_gpu needs Python 3.11 or newer; name one: make test PYTHON=python3.12" >&2; exit 1; }
 	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { \
@@ -41,8 +44,8 @@ test: $(STAMP) ## run every test (ARGS="tests/core -x" for some)
 test-gpu: $(STAMP) ## run the tests that need a real card
 	$(PY) -m pytest tests/gpu $(ARGS)
 
-demo: $(STAMP) ## the whole story on simulated GPUs (CHECK=1: only say whether it went right)
-	$(PY) -m tests.stories.demo $(if $(CHECK),--check) $(ARGS)
+demo: $(STAMP) ## JupyterLab on a notebook that plays both stories (CHECK=1: headless, TERMINAL=1: without Jupyter)
+	$(PY) -m tests.stories.demo $(if $(CHECK),--check) $(if $(TERMINAL),--terminal) $(ARGS)
 
 lint: $(STAMP) ## style, format, types, and that generated files are fresh
 	$(PY) -m ruff check

@@ -5,6 +5,7 @@ import io
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from IPython.core.interactiveshell import InteractiveShell
@@ -144,8 +145,8 @@ def test_python_is_this_kernels_own(shell, client, monkeypatch):
     monkeypatch.setenv("PATH", "/usr/bin:/bin")
     run(shell, "%gpu submit -- python -V")
     spec = sent(client).spec
-    assert spec.environment["PATH"].split(":") == [os.path.dirname(sys.executable), "/usr/bin", "/bin"]
-    assert spec.recorded["program"].startswith(os.path.dirname(sys.executable))
+    assert spec.environment["PATH"].split(":") == [str(Path(sys.executable).parent), "/usr/bin", "/bin"]
+    assert spec.recorded["program"].startswith(str(Path(sys.executable).parent))
 
 
 @pytest.mark.parametrize(

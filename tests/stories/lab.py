@@ -36,7 +36,7 @@ _SETTINGS = {
     "docmanager-extension/plugin": {"autosaveInterval": 2},
 }
 # Words of the console that are no fault of ours: what Lab itself and others' extensions say.
-_NOT_OURS = ("Unsatisfied version", "favicon", "jupyter_scheduler", "jupyter-scheduler", "/scheduler/")
+_NOT_OURS = ("Unsatisfied version", "favicon", "scheduler/", "Could not restore the debugger state")
 
 
 @dataclass

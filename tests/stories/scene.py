@@ -106,16 +106,18 @@ def a_broker(root: Path, *, devices: int | None, policy: dict[str, object]) -> I
 
     At the end whatever still runs is cancelled and the broker is stopped.
     """
-    root.mkdir(parents=True, exist_ok=True)
-    config = root / "jupyter_gpu_config.py"
-    config.write_text(f"c.GpuBroker.policy = {policy!r}\n")
+    config = root / "config"
+    config.mkdir(parents=True, exist_ok=True)
+    simulated = "" if devices is None else f"c.GpuBroker.simulated_devices = {devices}\n"
+    (config / "jupyter_gpu_config.py").write_text(f"c.GpuBroker.policy = {policy!r}\n{simulated}")
     environment = os.environ | {
         "JUPYTER_GPU_RUNTIME_DIR": str(root / "run"),
         "JUPYTER_GPU_STATE_DIR": str(root / "state"),
+        # Whoever starts it again starts the same.
+        "JUPYTER_CONFIG_PATH": str(config),
         "COLUMNS": "100",
     }
-    arguments = [f"--config={config}", *([] if devices is None else [f"--simulated={devices}"])]
-    start_broker(arguments, environ=environment)
+    start_broker([], environ=environment)
     with Client(environ=environment) as client:
         try:
             yield Broker(client, environment)
