@@ -21,8 +21,8 @@ from .keeper import Keeper, Kept
 RENEW_SECONDS = float(Policy().renew_seconds)
 #: Of the time to the next lapse so much is let pass: several renewals may be lost.
 RENEW_PART = 0.22
-#: The kernel is restarted so long before the broker would end it, or a part of a short grace.
-AHEAD_SECONDS, AHEAD_PART = 3.0, 0.2
+#: So long before the broker would end the kernel its restart begins, or a part of a short grace: a page is asked first.
+AHEAD_SECONDS, AHEAD_PART = 10.0, 0.3
 #: How soon a pin that waits for a busy kernel is tried again.
 AGAIN_SECONDS = 1.0
 

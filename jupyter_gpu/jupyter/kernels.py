@@ -308,8 +308,13 @@ class Kernels(Keeper):
         if heir.pid is not None:  # it runs already, without
             self._follow(heir, view)
             if view.state is State.ACTIVE:
-                self._spawn(self._restarts.restart(heir, "Its notebook's kernel was changed."))
+                self._spawn(self._pin_heir(heir))
         return True
+
+    async def _pin_heir(self, heir: Kept) -> None:
+        """It runs already, without: let it have what it inherits."""
+        if not await self.pin_live(heir) and not heir.is_pinned:
+            await self._restarts.restart(heir, "Its notebook's kernel was changed.")
 
     # -- small
 

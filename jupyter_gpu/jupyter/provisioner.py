@@ -61,13 +61,13 @@ class GpuProvisioner(LocalProvisioner):
 
     async def pre_launch(self, **kwargs: Any) -> dict[str, Any]:
         """Say what the kernel will see. Waits in line only where the environment of a single notebook asks for it."""
-        if self._keeper.closing:
-            raise RuntimeError("The Jupyter server is shutting down, so no kernel is started any more.")
         kept, environ = self._kept, kwargs.get("env") or os.environ
         kept.name = PurePath(environ.get("JPY_SESSION_NAME", "")).name or self.kernel_spec.display_name
         kept.language = self.kernel_spec.language or ""
         self._is_over = False
         async with self._or_given_back():
+            if self._keeper.closing:
+                raise RuntimeError("The Jupyter server is shutting down, so no kernel is started any more.")
             pin = await self._what_it_sees(kept)
             kwargs = await super().pre_launch(**kwargs)
         # What runs in a kernel inherits its pin, and in an environment without us this would hide every kernel.

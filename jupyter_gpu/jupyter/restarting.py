@@ -1,15 +1,14 @@
 """Restarts that the server wants: a page that shows the kernel makes them, else the server.
 
 A restart by a page is clean. After one by the server alone a page waits for ever for what its cells would have said;
-told in Jupyter's own way, it shows a dialog that the kernel died. So pages are asked first, one claims it, and where none
-does in time, the server restarts.
+told in Jupyter's own way, it shows a dialog that the kernel died. So pages are asked first, one claims it, and where
+none does in time, the server restarts.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import inspect
 import time
 from collections.abc import Callable
 from typing import Any
@@ -21,8 +20,6 @@ from .silent import is_ready
 CLAIM_SECONDS, CLAIMED_SECONDS = 3.0, 10.0
 #: A kernel that still starts gets so long until it is restarted: its imports must not be interrupted.
 READY_SECONDS = 30.0
-#: A restarted kernel that does not answer within this is left to itself.
-ANSWER_SECONDS = 60.0
 
 
 class Restarts:
@@ -78,8 +75,8 @@ class Restarts:
                     tell()
             try:
                 answer = await self._manager.restart_kernel(kept.kernel_id)
-                if inspect.isawaitable(answer):
-                    await asyncio.wait_for(answer, ANSWER_SECONDS)
+                if isinstance(answer, asyncio.Future):  # its first word: nobody has to wait for that
+                    answer.add_done_callback(lambda it: it.cancelled() or it.exception())
             except Exception as error:  # noqa: BLE001 - another restart was under way, which pins as well
                 self._log.warning("Kernel %s: a restart did not go well: %s", kept.kernel_id, error)
 

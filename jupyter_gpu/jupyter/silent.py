@@ -15,6 +15,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Literal
 
+from jupyter_client.session import Session
+
 from . import live
 
 #: A kernel that does not answer within this is busy.
@@ -48,7 +50,7 @@ def _source() -> str:
 
 async def _ask(manager: Any, expression: str, seconds: float) -> str | None:
     """The value of an expression that is a string; "" where it failed, None where nothing was answered in time."""
-    client = manager.client()
+    client = client_of(manager)
     client.start_channels(iopub=False, stdin=False, hb=False, control=False)
     try:
         asked = client.execute(
@@ -78,7 +80,7 @@ async def _answer(client: Any, asked: str) -> str:
 
 async def is_ready(manager: Any, seconds: float) -> bool:
     """Wait until a kernel that is starting answers: a restart meanwhile would interrupt its imports."""
-    client = manager.client()
+    client = client_of(manager)
     client.start_channels(stdin=False, control=False)
     try:
         await client.wait_for_ready(timeout=seconds)
@@ -88,3 +90,8 @@ async def is_ready(manager: Any, seconds: float) -> bool:
         return True
     finally:
         client.stop_channels()
+
+
+def client_of(manager: Any) -> Any:
+    """A client with a session of its own: of two with the same, a kernel answers only the first, for ever."""
+    return manager.client(session=Session(config=manager.session.config, key=manager.session.key))

@@ -22,6 +22,7 @@ from jupyter_gpu import pins
 from jupyter_gpu.client import Client
 from jupyter_gpu.jupyter.documents import KernelAsk, KernelView
 from jupyter_gpu.jupyter.kernels import Kernels
+from jupyter_gpu.jupyter.silent import client_of
 from jupyter_gpu.model import Ask, DeviceView, Kind, SubmitBody, WorkloadView
 from tests.stories.scene import Broker, a_broker, this_process
 
@@ -90,7 +91,7 @@ class Lab:
 
     async def ready(self, kernel_id: str) -> None:
         """Wait until a kernel answers."""
-        client = self.server.app.kernel_manager.get_kernel(kernel_id).client()
+        client = client_of(self.server.app.kernel_manager.get_kernel(kernel_id))
         client.start_channels(stdin=False, control=False)
         try:
             await client.wait_for_ready(timeout=30)
@@ -99,7 +100,7 @@ class Lab:
 
     async def run(self, kernel_id: str, code: str, *, wait: bool = True) -> str:
         """Run code in a kernel; what it printed."""
-        client = self.server.app.kernel_manager.get_kernel(kernel_id).client()
+        client = client_of(self.server.app.kernel_manager.get_kernel(kernel_id))
         client.start_channels(stdin=False, control=False, hb=False)
         printed: list[str] = []
         try:
