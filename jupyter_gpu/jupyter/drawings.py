@@ -15,8 +15,8 @@ from ..cli.text import how_it_goes, memory_text, plural, safe, sentence, state_w
 from ..model import DeviceView, QuotaView, State, Status, WorkloadView
 from ..units import MISSING, format_when
 
-#: So many readings make a sparkline; at one a second, two minutes.
-MOST_POINTS = 120
+#: So many readings make a sparkline; at one a second, a minute.
+MOST_POINTS = 60
 
 _FONT = (
     "font-family:var(--jp-ui-font-family,system-ui,sans-serif);font-size:var(--jp-ui-font-size1,13px);line-height:1.4"
@@ -189,7 +189,7 @@ def sparkline(trace: Trace, what: str) -> str:
     """Draw the readings of late: load as a line over memory as an area. Where nothing was read is a gap."""
     label = f"{what}: memory {_last(trace.memory)}, load {_last(trace.load)}; the last {len(trace.load)} readings"
     area = "".join(
-        f'<path d="{_path(run)}L{run[-1][0]:.1f} {_HEIGHT}L{run[0][0]:.1f} {_HEIGHT}Z" '
+        f'<path d="{_path(run)}L{run[-1][0]:.0f} {_HEIGHT}L{run[0][0]:.0f} {_HEIGHT}Z" '
         f'style="fill:{_MEMORY};fill-opacity:.3;stroke:none"></path>'
         for run in _runs(trace.memory)
     )
@@ -225,7 +225,7 @@ def _runs(values: Sequence[float | None]) -> Iterable[list[tuple[float, float]]]
 
 
 def _path(run: Sequence[tuple[float, float]]) -> str:
-    return "M" + "L".join(f"{x:.1f} {y:.1f}" for x, y in run)
+    return "M" + "L".join(f"{x:.0f} {y:.0f}" for x, y in run)
 
 
 def _table(heads: Iterable[str], rows: str) -> str:
@@ -239,7 +239,7 @@ def _table(heads: Iterable[str], rows: str) -> str:
 
 
 def _explained(head: str) -> str:
-    return ' title="The line is the load, the area the memory; two minutes"' if head == "lately" else ""
+    return ' title="The line is the load, the area the memory, for a minute"' if head == "lately" else ""
 
 
 def _cell(html: str, *, title: str = "") -> str:
