@@ -27,7 +27,14 @@ export function Devices(props: {
   }
   const free = devices.filter(isFree).length;
   return (
-    <Section title="GPUs" aside={`${free} of ${devices.length} free`}>
+    <Section
+      title="GPUs"
+      aside={
+        <>
+          {status.simulated && <Badge tone="warn">simulated</Badge>} {free} of {devices.length} free
+        </>
+      }
+    >
       <ul className="jp-Gpu-list" aria-label={plural(devices.length, 'GPU')}>
         {devices.map(device => (
           <DeviceRow

@@ -165,13 +165,14 @@ const statusBar: JupyterFrontEndPlugin<void> = {
   id: 'jupyter-gpu:status-bar',
   description: 'One’s own lease, or what is free, in the status bar.',
   autoStart: true,
-  requires: [IGpuModel, IGpuSettings, IStatusBar],
-  activate: (app, gpu: IGpuModel, chosen: Settings, bar: IStatusBar) => {
+  requires: [IGpuModel, IGpuSettings],
+  optional: [IStatusBar],
+  activate: (app, gpu: IGpuModel, chosen: Settings, bar: IStatusBar | null) => {
     const activeStateChanged = new Signal<Settings, void>(chosen);
     chosen.changed.connect(() => {
       activeStateChanged.emit();
     });
-    bar.registerStatusItem('jupyter-gpu:status', {
+    bar?.registerStatusItem('jupyter-gpu:status', {
       item: new StatusItem(gpu, runner(app)),
       align: 'left',
       rank: 90,
@@ -186,9 +187,10 @@ const toolbar: JupyterFrontEndPlugin<void> = {
   id: 'jupyter-gpu:toolbar',
   description: 'The GPU of a notebook’s kernel in its toolbar.',
   autoStart: true,
-  requires: [IGpuModel, IToolbarWidgetRegistry],
-  activate: (app, gpu: IGpuModel, registry: IToolbarWidgetRegistry) => {
-    registry.addFactory<NotebookPanel>(
+  requires: [IGpuModel],
+  optional: [IToolbarWidgetRegistry],
+  activate: (app, gpu: IGpuModel, registry: IToolbarWidgetRegistry | null) => {
+    registry?.addFactory<NotebookPanel>(
       'Notebook',
       'gpu',
       it => new KernelItem(gpu, it.sessionContext, app.commands)
@@ -201,9 +203,12 @@ const running: JupyterFrontEndPlugin<void> = {
   id: 'jupyter-gpu:running',
   description: 'One’s own GPU work in the list of running sessions.',
   autoStart: true,
-  requires: [IGpuModel, IRunningSessionManagers],
-  activate: (app, gpu: IGpuModel, managers: IRunningSessionManagers) => {
-    addRunning(managers, gpu, runner(app));
+  requires: [IGpuModel],
+  optional: [IRunningSessionManagers],
+  activate: (app, gpu: IGpuModel, managers: IRunningSessionManagers | null) => {
+    if (managers) {
+      addRunning(managers, gpu, runner(app));
+    }
   }
 };
 

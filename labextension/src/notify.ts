@@ -15,7 +15,7 @@ export function notify(model: IGpuModel, settings: Settings, run: Run): void {
   const opened = Date.now() / 1000;
   const told = new Map<string, string>();
 
-  model.changed.connect(() => {
+  const look = (): void => {
     const now = model.now();
     const since = opened + model.state.skew;
     const found = settings.choices.notify ? notices(model.state, now) : [];
@@ -33,7 +33,10 @@ export function notify(model: IGpuModel, settings: Settings, run: Run): void {
         told.set(key, '');
       }
     }
-  });
+  };
+  model.changed.connect(look);
+  settings.changed.connect(look);
+  look();
 }
 
 function show(notice: Notice, run: Run): string {

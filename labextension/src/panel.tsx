@@ -8,7 +8,7 @@ import type { GpuState } from './fold';
 import { gpuIcon } from './icons';
 import { Kernels } from './kernels';
 import type { IGpuModel } from './model';
-import { Badge, Button, type Run } from './parts';
+import { Button, type Run, Sentence } from './parts';
 import { Quotas } from './quota';
 import { Work } from './queue';
 import { type ITarget, ReserveForm } from './reserve';
@@ -94,9 +94,8 @@ export function Panel(props: {
           )}
           <Kernels state={state} now={now} run={run} />
           <Quotas quotas={status.quotas} now={now} />
-          <p className="jp-Gpu-text jp-Gpu-foot">
-            You are <b>{status.caller}</b> here.{' '}
-            {status.simulated && <Badge tone="warn">simulated GPUs</Badge>}
+          <p className="jp-Gpu-text">
+            You are <b>{status.caller}</b> here.
           </p>
         </>
       )}
@@ -110,8 +109,14 @@ function Banner(props: { state: GpuState; run: Run }): React.JSX.Element {
     <div role="status">
       {trouble && (
         <div className="jp-Gpu-banner jp-mod-bad" data-gpu="trouble">
-          <div>{trouble.message}</div>
-          {trouble.hint && <div className="jp-Gpu-muted">{trouble.hint}</div>}
+          <div>
+            <Sentence text={trouble.message} />
+          </div>
+          {trouble.hint && (
+            <div className="jp-Gpu-muted">
+              <Sentence text={trouble.hint} />
+            </div>
+          )}
           {status && (
             <div className="jp-Gpu-muted">What stands below is the last that is known.</div>
           )}
@@ -131,7 +136,7 @@ function Banner(props: { state: GpuState; run: Run }): React.JSX.Element {
       )}
       {status?.warnings?.map(text => (
         <div key={text} className="jp-Gpu-banner jp-mod-warn" data-gpu="warning">
-          {text}
+          <Sentence text={text} />
         </div>
       ))}
     </div>

@@ -33,6 +33,14 @@ export function Section(props: {
   );
 }
 
+/** A sentence of the broker: what stands between backticks is to be typed. */
+export function Sentence(props: { text: string }): React.JSX.Element {
+  const parts = props.text.split(/`([^`]*)`/);
+  return (
+    <>{parts.map((part, place) => (place % 2 === 1 ? <code key={place}>{part}</code> : part))}</>
+  );
+}
+
 /** How a word is coloured; the word says the same without its colour. */
 export type Tone = 'plain' | 'good' | 'busy' | 'warn' | 'bad' | 'mine';
 

@@ -1,8 +1,18 @@
 /** The caller's own work: how each stands and why, what can be done about it, and how the lines are. */
 import * as React from 'react';
 
-import { endText, facts, isBadEnd, length, plural, stateWord, title, why } from './format';
-import { Badge, Button, Section, type IPartProps, type Run, type Tone } from './parts';
+import {
+  endText,
+  facts,
+  isBadEnd,
+  length,
+  plural,
+  sentence,
+  stateWord,
+  title,
+  why
+} from './format';
+import { Badge, Button, Section, Sentence, type IPartProps, type Run, type Tone } from './parts';
 import { myWork } from './select';
 import type { DeviceView, Status, WorkloadView } from './types';
 
@@ -19,8 +29,9 @@ export function Work(
     <Section title="My work" aside={<Lines waiting={status.waiting} />}>
       {mine.length + recent.length === 0 && (
         <p className="jp-Gpu-text">
-          Nothing of yours runs or waits. Reserve a GPU for a notebook below, or right click a
-          script or a notebook and choose “Run as GPU job”.
+          Nothing of yours runs or waits.
+          {status.devices.length > 0 &&
+            ' Reserve a GPU for a notebook below, or right click a script or a notebook and choose “Run as GPU job”.'}
         </p>
       )}
       <ul className="jp-Gpu-list">
@@ -40,8 +51,6 @@ export function WorkRow(
 ): React.JSX.Element {
   const { it, devices, now, run } = props;
   const word = stateWord(it);
-  // What a lease in order holds until when stands in the facts already.
-  const sentence = it.state === 'active' && !it.overtime ? '' : why(it);
   return (
     <li className="jp-Gpu-row" data-gpu="workload" data-id={it.id}>
       <div className="jp-Gpu-line">
@@ -54,13 +63,28 @@ export function WorkRow(
         </Badge>
       </div>
       <div className="jp-Gpu-muted">{facts(it, devices, now).join(' · ')}</div>
-      {sentence && it.state !== 'ended' && <div className="jp-Gpu-why">{sentence}</div>}
-      {it.state === 'ended' && endText(it) !== word && (
-        <div className="jp-Gpu-why">{endText(it)}</div>
+      {said(it) && (
+        <div className="jp-Gpu-why">
+          <Sentence text={said(it)} />
+        </div>
       )}
       <Actions it={it} run={run} />
     </li>
   );
+}
+
+/** What the state and the facts do not say already. */
+function said(it: WorkloadView): string {
+  switch (it.state) {
+    case 'queued':
+      return why(it);
+    case 'active':
+      return it.overtime ? why(it) : '';
+    case 'yielding':
+      return it.notice ? sentence(it.notice.detail) : why(it);
+    case 'ended':
+      return endText(it) === it.end ? '' : sentence(it.detail ?? '');
+  }
 }
 
 function Actions(props: { it: WorkloadView; run: Run }): React.JSX.Element | null {
@@ -138,7 +162,7 @@ function toneOf(it: WorkloadView): Tone {
     case 'yielding':
       return 'warn';
     case 'ended':
-      return isBadEnd(it) ? 'bad' : 'plain';
+      return isBadEnd(it) ? 'bad' : it.end === 'succeeded' ? 'good' : 'plain';
   }
 }
 

@@ -16,6 +16,8 @@ export class StatusItem extends ReactWidget {
     super();
     this.addClass('jp-Gpu-status');
     _model.changed.connect(this._onChanged, this);
+    // What was told before this was made.
+    this._onChanged();
   }
 
   protected override render(): React.JSX.Element {

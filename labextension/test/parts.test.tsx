@@ -5,7 +5,7 @@ import { renderToStaticMarkup } from 'react-dom/server';
 
 import { DeviceRow, Devices } from '../src/devices';
 import { KernelRow, Kernels } from '../src/kernels';
-import { curve, Meter } from '../src/parts';
+import { curve, Meter, Sentence } from '../src/parts';
 import { Work, WorkRow } from '../src/queue';
 import { Quotas } from '../src/quota';
 import { ReserveForm } from '../src/reserve';
@@ -174,6 +174,13 @@ describe('quota', () => {
     const quotas = [{ rule: 'each user', devices_held: 2, devices_allowed: 2 }];
     assert.match(html(<Quotas quotas={quotas} now={NOON} />), /data-gpu="quota"[^]*0 left/);
     assert.equal(html(<Quotas quotas={[]} now={NOON} />), '');
+  });
+});
+
+describe('a sentence', () => {
+  it('shows what is to be typed as such, and a lone backtick as it is', () => {
+    assert.equal(html(<Sentence text="Run `x y` now." />), 'Run <code>x y</code> now.');
+    assert.equal(html(<Sentence text="a ` b" />), 'a ` b');
   });
 });
 
