@@ -18,7 +18,7 @@ from rich.console import Console
 from rich.table import Table
 
 #: In the order in which a reader wants them.
-MODULES = ("planner", "starting", "throughput", "reserving", "listeners", "pages", "sampling", "memory")
+MODULES = ("planner", "starting", "throughput", "reserving", "kernel", "listeners", "pages", "sampling", "memory")
 PAGE = Path(__file__).parents[2] / "docs" / "benchmarks.md"
 COLUMNS = ("what", "value", "unit", "reach", "beside")
 

@@ -60,8 +60,9 @@ def test_changing_the_kernel_moves_what_it_holds(broker, tmp_path):
     play(story)
 
 
-def test_where_the_session_is_not_known_the_changed_kernel_is_pinned_afterwards(broker, tmp_path):
+def test_where_the_session_is_not_known_the_changed_kernel_is_pinned_afterwards(broker, tmp_path, monkeypatch):
     """Then the old one ends last, and the row of its session says who comes after it; live where that can be."""
+    monkeypatch.setattr(restarting, "READY_SECONDS", 0.5)  # the one that speaks nothing never is
 
     async def story():
         async with a_lab(broker, tmp_path) as lab:
