@@ -91,8 +91,8 @@ def a_lab_server(
     finally:
         process.terminate()
         try:
-            process.wait(30)
-        except subprocess.TimeoutExpired:
+            process.wait(10)
+        except subprocess.TimeoutExpired:  # JupyterLab never ends where a page left while it asked for /lab/api/build
             process.kill()
             process.wait(30)
 
