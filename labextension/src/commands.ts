@@ -25,6 +25,8 @@ export interface ISurroundings {
   readonly model: IGpuModel;
   readonly settings: Settings;
   readonly restarts: Restarts;
+  /** Whether several documents stand beside each other. */
+  readonly isLab: boolean;
   /** The kernel of the notebook in front. */
   readonly kernel: () => string | null;
   /** The file that is chosen in the file browser. */
@@ -253,7 +255,8 @@ function addLog(around: ISurroundings): void {
       if (!open.has(id)) {
         open.set(id, widget);
         widget.disposed.connect(() => open.delete(id));
-        app.shell.add(widget, 'main', { mode: 'split-bottom' });
+        // Notebook shows one document a page.
+        app.shell.add(widget, around.isLab ? 'main' : 'down', { mode: 'split-bottom' });
       }
       app.shell.activateById(widget.id);
     }

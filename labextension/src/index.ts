@@ -1,5 +1,6 @@
 /** What JupyterLab loads: one plugin that knows, and one for each place where it shows. */
 import {
+  ILabShell,
   ILayoutRestorer,
   type JupyterFrontEnd,
   type JupyterFrontEndPlugin
@@ -75,14 +76,15 @@ const commands: JupyterFrontEndPlugin<void> = {
   description: 'Reserve, release, extend, send to the queue, show logs; tell what should be known.',
   autoStart: true,
   requires: [IGpuModel, IGpuSettings],
-  optional: [INotebookTracker, IFileBrowserFactory, ICommandPalette],
+  optional: [INotebookTracker, IFileBrowserFactory, ICommandPalette, ILabShell],
   activate: (
     app,
     gpu: IGpuModel,
     chosen: Settings,
     notebooks: INotebookTracker | null,
     files: IFileBrowserFactory | null,
-    palette: ICommandPalette | null
+    palette: ICommandPalette | null,
+    lab: ILabShell | null
   ) => {
     const restarts = new Restarts(notebooks);
     restarts.follow(gpu);
@@ -91,6 +93,7 @@ const commands: JupyterFrontEndPlugin<void> = {
       model: gpu,
       settings: chosen,
       restarts,
+      isLab: lab !== null,
       kernel: () => notebooks?.currentWidget?.sessionContext.session?.kernel?.id ?? null,
       file: () => {
         const [first, second] = files?.tracker.currentWidget?.selectedItems() ?? [];

