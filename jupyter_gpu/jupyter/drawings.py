@@ -260,7 +260,11 @@ def _clock(status: Status) -> str:
 
 
 def _box(label: str, html: str) -> str:
-    return f'<div role="group" aria-label="{escape(label)}" style="{_BOX}">{html}</div>'
+    # The classes keep a page from taking what stands between two dollars for mathematics.
+    return (
+        f'<div class="tex2jax_ignore mathjax_ignore" role="group" aria-label="{escape(label)}" style="{_BOX}">'
+        f"{html}</div>"
+    )
 
 
 def is_live(it: WorkloadView | None) -> bool:

@@ -242,16 +242,16 @@ def draw(thing: RenderableType, console: Console | None = None) -> tuple[str, st
     console = console or page_console(io.StringIO())
     if isinstance(thing, Text):
         segments = list(thing.render(console))
-        tag, style = "div", "white-space:pre-wrap"
+        style = f"{_PRE};white-space:pre-wrap;word-break:normal;overflow-wrap:break-word"
     else:
         lines = console.render_lines(thing, console.options, pad=False)
         segments = [segment for line in lines for segment in (*line, Segment.line())]
-        tag, style = "pre", _PRE
+        style = _PRE
     html = "".join(_span(it.text, it.style) for it in Segment.simplify(Segment.filter_control(segments)))
     text = "".join(it.text for it in segments)
     plain = "\n".join(line.rstrip() for line in text.rstrip("\n").split("\n"))
-    # An empty line has no height of its own.
-    return f'<{tag} style="{style}">{spoken_here(html.rstrip()) or "&nbsp;"}</{tag}>', spoken_here(plain)
+    # Always <pre>: elsewhere a page takes what stands between two dollars for mathematics. An empty line has no height.
+    return f'<pre style="{style}">{spoken_here(html.rstrip()) or "&nbsp;"}</pre>', spoken_here(plain)
 
 
 def _span(text: str, style: Any) -> str:

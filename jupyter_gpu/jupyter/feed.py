@@ -148,6 +148,9 @@ class Feed:
             if self._thread is not me:
                 return
             self._loop, self._work = asyncio.get_running_loop(), asyncio.current_task()
+        for memory, load in self._readings.values():  # nothing was read since the last widget was closed
+            memory.append(None)
+            load.append(None)
         pause, is_first = _FIRST_PAUSE_SECONDS, True
         while True:
             # Who looks on starts a broker once, as the other faces do, and not again when somebody has stopped it.

@@ -277,6 +277,17 @@ def test_html_can_be_read_on_light_and_dark():
     assert text == "<b>x</b> `%gpu wait 7`"
 
 
+def test_dollars_are_no_mathematics():
+    """Pages typeset what stands between two dollars, save in <pre>: a shell line must stay as it is."""
+    from rich.text import Text
+
+    html, _ = faces.draw(Text("It runs: sh -c 'for i in $(seq 9); do echo $i'"))
+
+    assert html.startswith("<pre ")
+    assert html.endswith("</pre>")
+    assert "white-space:pre-wrap" in html
+
+
 def test_an_unforeseen_error_keeps_its_traceback(shell, client):
     """A fault of ours is no sentence: it shows where it happened."""
     client.errors["status"] = ZeroDivisionError("ours")

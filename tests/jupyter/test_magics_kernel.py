@@ -229,3 +229,20 @@ def test_the_tab_key_starts_no_broker(tmp_runtime, tmp_path, lab):
         notebook.complete("%gpu submit --queue ")
 
     assert list(tmp_runtime.runtime_dir.iterdir()) == []
+
+
+def test_a_block_of_plain_python_holds_and_pins(lab, notebook):
+    """`with jupyter_gpu.reserve()` in a cell: pinned inside the block; given back and unpinned after it."""
+    broker, _ = lab
+    before = shown_devices(notebook)
+
+    cell = notebook.run(
+        "import jupyter_gpu, os\nwith jupyter_gpu.reserve(devices=1, minutes=30) as held:\n"
+        "    print(os.environ['CUDA_VISIBLE_DEVICES'] == held.devices[0], held.id)\n"
+    )
+
+    pinned, number = cell.stdout.split()
+    assert pinned == "True"
+    assert broker.client.wait(int(number), timeout_seconds=30).end == "released"
+    assert shown_devices(notebook) == before
+    assert notebook.run("print('alive')").stdout == "alive\n"

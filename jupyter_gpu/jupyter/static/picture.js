@@ -170,10 +170,14 @@ function render({ model, el }) {
       // There is no kernel: the picture is as it was.
     }
   };
-  say("shown");
-  const timer = setInterval(() => say("shown"), ALIVE_MILLISECONDS);
+  // A page that nobody sees needs no figures, and each of them would count as use of the server for who ends idle ones.
+  const seen = () => say(document.hidden ? "gone" : "shown");
+  seen();
+  document.addEventListener("visibilitychange", seen);
+  const timer = setInterval(() => document.hidden || say("shown"), ALIVE_MILLISECONDS);
   return () => {
     clearInterval(timer);
+    document.removeEventListener("visibilitychange", seen);
     model.off("change:html", redraw);
     endButton();
     say("gone");
