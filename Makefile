@@ -18,7 +18,7 @@ export npm_config_cache ?= $(CURDIR)/.cache/npm
 unexport PYTHONPATH PYTHONHOME
 export PYTHONNOUSERSITE := 1
 
-.PHONY: help $(VENV) test test-gpu demo lint format generate bench build fresh clean
+.PHONY: help $(VENV) test test-gpu demo lint format generate bench pictures build fresh clean
 .DEFAULT_GOAL := help
 
 help: ## list the commands
@@ -62,6 +62,9 @@ generate: $(STAMP) ## write the generated files anew
 
 bench: $(STAMP) ## measure what docs promise, beside a peer
 	$(PY) -m tests.bench $(ARGS)
+
+pictures: $(STAMP) ## take the pictures of docs/pictures anew (needs Chromium)
+	$(PY) -m tests.stories.pictures
 
 build: $(STAMP) ## make the sdist and the wheel
 	rm -rf dist
