@@ -155,7 +155,8 @@ class Keeper:
             it = kept.lease or await reservation_of(client, kept.kernel_id)
             kept.lease = None
             if it is not None and it.end is None:
-                await client.release(it.id)
+                # By its number: what has passed to another kernel meanwhile stays with that one.
+                await client.release(it.id, None if it.holder is None else it.holder.number)
         return True
 
     def crashed(self, kept: Kept) -> None:

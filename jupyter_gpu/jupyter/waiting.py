@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Mapping
 
 from ..errors import InvalidAsk, LeaseLost, WaitTimeout
 from ..holding import kernel_holder
-from ..model import Ask, Kind, SubmitBody, WorkloadView
+from ..model import Ask, Kind, State, SubmitBody, WorkloadView
 from ..units import parse_seconds
+from .following import RENEW_PART
 from .keeper import Keeper, Kept
 
 DEVICES = "JUPYTER_GPU_KERNEL_DEVICES"
@@ -35,7 +37,12 @@ async def wait_for_devices(keeper: Keeper, kept: Kept, environ: Mapping[str, str
     )
     async with keeper.asking(kept) as client:
         kept.lease = await client.submit(body, f"kernel {kept.kernel_id}")
-        kept.lease = await client.wait(kept.lease.id, "active", wait_seconds, raise_on_timeout=False)
+        deadline = time.monotonic() + wait_seconds
+        while kept.lease.state is State.QUEUED and (left := deadline - time.monotonic()) > 0:
+            # There is no process yet that the broker could see, so it has to hear that somebody waits.
+            renewal = await client.renew(kept.lease.id, 1)
+            step = min(left, (renewal.renew_by - time.time()) * RENEW_PART)
+            kept.lease = await client.wait(kept.lease.id, "active", step, raise_on_timeout=False)
     if kept.lease.end is not None:
         raise LeaseLost(f"Reservation {kept.lease.id} ended before it was granted: {kept.lease.detail}.")
     if kept.held is None:

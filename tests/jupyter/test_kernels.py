@@ -58,6 +58,25 @@ def test_reserve_pin_restart_shut_down(broker, tmp_path):
     play(story)
 
 
+def test_nothing_of_ours_touches_cuda_in_a_kernel(broker, tmp_path):
+    """Magics and a live pin import no framework and load no driver (huggingface/accelerate#1293)."""
+    look = (
+        "import sys; print(sorted({'torch', 'tensorflow', 'cupy', 'jax', 'pynvml', 'numba'} & set(sys.modules)),"
+        " any(name in open('/proc/self/maps').read() for name in ('libcuda', 'libnvidia-ml')),"
+        " '_jupyter_gpu_live' in dir(), 'gpu' in get_ipython().magics_manager.magics['line'])"
+    )
+
+    async def story():
+        async with a_lab(broker, tmp_path) as lab:
+            _, kernel = await lab.start()
+            await lab.reserve(kernel)
+            await until(lambda: lab.view(kernel).pinned, "the pin")
+            assert await lab.run(kernel, look) == "[] False False True"
+            assert "change(" not in await lab.run(kernel, "print(In)")  # no trace in the history
+
+    play(story)
+
+
 def test_what_is_given_back_is_not_seen_any_more_and_the_kernel_lives_on(broker, tmp_path):
     """Pinned live it is unpinned live, with all it has computed; pinned at its start it is restarted."""
 

@@ -26,7 +26,18 @@ from jupyter_gpu.jupyter.waiting import wait_for_devices
 from jupyter_gpu.model import Ask, Kind, State
 from jupyter_gpu.spawn import run
 
-from .kernels_ground import NOTHING, SPEAKS_NOTHING, broker, environment_of, hold, is_alive, kernelspec, play, until
+from .kernels_ground import (
+    NOTHING,
+    QUICK,
+    SPEAKS_NOTHING,
+    broker,
+    environment_of,
+    hold,
+    is_alive,
+    kernelspec,
+    play,
+    until,
+)
 
 __all__ = ["broker"]
 pytestmark = pytest.mark.timeout(120)
@@ -263,6 +274,36 @@ def test_a_runner_of_notebooks_waits_for_a_gpu_where_its_environment_says_so(bro
     assert broker.client.wait(mine.id, "ended", 20).end == "released"
     assert mine.name == "python3"
     assert "GPU-5111" in outputs_of(out)[0]
+
+
+def test_a_long_wait_is_no_reason_to_lose_the_place(broker, place):
+    """There is no process yet that the broker could see: who will start it says that it waits."""
+    other = hold(broker, 2)
+    notebook, out = a_notebook(place, LOOK), place / "out.ipynb"
+    asks = os.environ | {"JUPYTER_GPU_KERNEL_DEVICES": "1", "JUPYTER_GPU_KERNEL_WAIT": "1m"}
+    runner = subprocess.Popen([*PAPERMILL, str(notebook), str(out)], env=asks)
+
+    async def story():
+        await until(lambda: _waiting(broker), "it waits", 40)
+        (waiting,) = _waiting(broker)
+        began = time.monotonic()
+        await until(lambda: time.monotonic() > began + QUICK["lapse_seconds"] + 3, "longer than the lapse")
+        assert broker.client.workload(waiting.id).state is State.QUEUED
+        broker.client.release(other.id)
+        ended = await asyncio.to_thread(broker.client.wait, waiting.id, "ended", 60)
+        assert ended.end == "released"
+
+    try:
+        play(story)
+        assert runner.wait(30) == 0
+    finally:
+        runner.kill()
+        runner.wait()
+    assert "GPU-5111" in outputs_of(out)[0]
+
+
+def _waiting(broker):
+    return [it for it in broker.client.workloads(mine=True) if it.state is State.QUEUED]
 
 
 def test_who_waits_in_vain_is_told_why_and_leaves_the_line(broker, place):
