@@ -52,6 +52,8 @@ lint: $(STAMP) ## style, format, types, and that generated files are fresh
 	$(PY) -m ruff format --check
 	$(PY) -m mypy
 	$(PY) -m tests.house.generate --check
+	@if command -v npm >/dev/null && test -d labextension/node_modules; then npm run --silent --prefix labextension lint; \
+	else echo "labextension is not linted: that needs Node's npm on the PATH" >&2; fi
 
 format: $(STAMP) ## put every file into shape
 	$(PY) -m ruff check --fix-only --quiet
