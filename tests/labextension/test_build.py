@@ -211,6 +211,14 @@ def test_the_versions_are_one():
         assert json.loads((SOURCE / name).read_text())["version"] == jupyter_gpu.__version__
 
 
+def test_older_jupyterlabs_are_not_warned_of():
+    """It is built against the newest and runs in 4.2 and later, so what it shares asks for no more than 4.0."""
+    package = json.loads((SOURCE / "package.json").read_text())
+    wide = {name: {"requiredVersion": at} for name, at in package["dependencies"].items() if "jupyterlab" in name}
+    assert package["jupyterlab"]["sharedPackages"] == wide
+    assert all(re.fullmatch(r"\^\d+\.0\.0", it["requiredVersion"]) for it in wide.values())
+
+
 def test_the_lock_names_no_registry():
     """An install asks whatever registry the machine is set to."""
     assert '"resolved"' not in (SOURCE / "package-lock.json").read_text()
