@@ -18,7 +18,18 @@ from rich.console import Console
 from rich.table import Table
 
 #: In the order in which a reader wants them.
-MODULES = ("planner", "starting", "throughput", "reserving", "kernel", "listeners", "pages", "sampling", "memory")
+MODULES = (
+    "planner",
+    "starting",
+    "throughput",
+    "reserving",
+    "kernel",
+    "listeners",
+    "pages",
+    "panel",
+    "sampling",
+    "memory",
+)
 PAGE = Path(__file__).parents[2] / "docs" / "benchmarks.md"
 COLUMNS = ("what", "value", "unit", "reach", "beside")
 
