@@ -13,7 +13,7 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import Any, Protocol
 
-from ..errors import BrokerUnavailable, GpuError, LeaseLost, NotFound
+from ..errors import LeaseLost, NotFound
 from ..model import EvictionReason, Policy, State, WorkloadView
 from .keeper import Keeper, Kept
 
@@ -61,28 +61,34 @@ class Following:
         self._renew_in = RENEW_SECONDS
         #: When the devices are taken away, once a notice has come.
         self._due_at: float | None = None
-        self._away = False
+        self._trouble = ""
 
     async def run(self) -> None:
         """Follow it to its end."""
         while (it := self._kept.lease) is not None and not self._keeper.closing:
-            if it.end is not None or (it.state is State.YIELDING and it.outcome is not None):
-                await self._taken(f"reservation {it.id} is over: {it.detail or it.end or 'it was given back'}")
-                return
             try:
-                await self._step(it)
-                self._away = False
-            except (LeaseLost, NotFound):
-                with contextlib.suppress(BrokerUnavailable):
-                    await self._look_again(it.id)
-            except BrokerUnavailable as error:
-                if not self._away:
-                    self._keeper.log.warning("Kernel %s: %s", self._kept.kernel_id, error)
-                self._away = True
+                if it.end is not None or (it.state is State.YIELDING and it.outcome is not None):
+                    await self._taken(f"reservation {it.id} is over: {it.detail or it.end or 'it was given back'}")
+                    return
+                await self._step_or_look_again(it)
+                self._trouble = ""
+            except Exception as error:  # noqa: BLE001 - whatever it is, the reservation is followed on
+                self._say(error)
                 await self._pause(self._renew_in)
-            except GpuError as error:  # refused: it will be seen at the next look what became of it
-                self._keeper.log.warning("Kernel %s: %s", self._kept.kernel_id, error)
-                await self._pause(self._renew_in)
+
+    def _say(self, error: Exception) -> None:
+        """Say what went wrong, once: a broker that is away is so for long."""
+        trouble = str(error) or type(error).__name__
+        if trouble != self._trouble:
+            self._keeper.log.warning("Kernel %s: %s", self._kept.kernel_id, trouble)
+            self._keeper.log.debug("Kernel %s", self._kept.kernel_id, exc_info=error)
+        self._trouble = trouble
+
+    async def _step_or_look_again(self, it: WorkloadView) -> None:
+        try:
+            await self._step(it)
+        except (LeaseLost, NotFound):
+            await self._look_again(it.id)
 
     async def _step(self, it: WorkloadView) -> None:
         await self._keeper.move(self._kept)
