@@ -118,11 +118,6 @@ export class Api {
     };
   }
 
-  /** The address of a whole log, to save it. */
-  logUrl(id: number): string {
-    return this._url(`api/v1/workloads/${id}/log?limit=${8 << 20}`);
-  }
-
   /** The socket of the stream. Browsers send no headers with one, so a token goes into its address. */
   connect(): WebSocket {
     const { wsUrl, token, appendToken, WebSocket } = this.settings;

@@ -4,7 +4,7 @@ import * as React from 'react';
 import { MOST_MOMENTS, type GpuState, type Moment } from './fold';
 import { deviceTrouble, holding, isKnown, memory, MISSING, plural, share } from './format';
 import { Badge, Meter, Section, Sparkline } from './parts';
-import { isFree, mineOn } from './select';
+import { isFree, worksOn } from './select';
 import type { DeviceView, Status, WorkloadView } from './types';
 
 /** All devices; without one a sentence that still offers the queue. */
@@ -41,7 +41,7 @@ export function Devices(props: {
             key={device.uuid}
             device={device}
             moments={history[device.uuid] ?? []}
-            mine={mineOn(device, status)}
+            works={worksOn(device, status)}
             now={now}
           />
         ))}
@@ -54,10 +54,11 @@ export function Devices(props: {
 export function DeviceRow(props: {
   device: DeviceView;
   moments: readonly Moment[];
-  mine: readonly WorkloadView[];
+  works: readonly WorkloadView[];
   now: number;
 }): React.JSX.Element {
-  const { device, mine, now } = props;
+  const { device, works, now } = props;
+  const isMine = works.some(it => it.is_mine);
   const used = share(device.memory_used_bytes, device.memory_total_bytes);
   const amount = memory(device);
   return (
@@ -67,13 +68,13 @@ export function DeviceRow(props: {
           GPU {device.index}
           <span className="jp-Gpu-muted jp-Gpu-ellipsis">{short(device)}</span>
         </span>
-        <Condition device={device} isMine={mine.length > 0} />
+        <Condition device={device} isMine={isMine} />
       </div>
       <Meter
         label={`Memory of GPU ${device.index}`}
         text={amount}
         part={used}
-        tone={used !== null && used > 0.95 ? 'warn' : mine.length ? 'mine' : 'busy'}
+        tone={used !== null && used > 0.95 ? 'warn' : isMine ? 'mine' : 'busy'}
       />
       <div className="jp-Gpu-line jp-Gpu-readings">
         <span data-gpu="device-memory">{amount}</span>
@@ -91,7 +92,7 @@ export function DeviceRow(props: {
       </div>
       {(device.workloads?.length ?? 0) > 0 && (
         <div className="jp-Gpu-muted" data-gpu="device-holder">
-          {holding(device, mine, now)}
+          {holding(device, works, now)}
         </div>
       )}
       {device.condition_detail && <div className="jp-Gpu-muted">{device.condition_detail}</div>}

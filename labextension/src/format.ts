@@ -280,16 +280,22 @@ export function deviceTrouble(device: DeviceView): string {
   return device.cordoned ? 'cordoned' : '';
 }
 
-/** Who holds a device until when: "ada until 14:05"; of one's own work its name. */
-export function holding(device: DeviceView, mine: readonly WorkloadView[], now: number): string {
+/**
+ * Who holds a device until when: "ada until 14:05"; of one's own work its name. `works` are the workloads on it. The
+ * end of a job is but expected.
+ */
+export function holding(device: DeviceView, works: readonly WorkloadView[], now: number): string {
   if (!device.workloads?.length) {
     return '';
   }
+  const mine = works.filter(it => it.is_mine);
   const others = device.holders ?? [];
   const names = mine.length ? mine.map(title) : others.length ? others : ['In use'];
-  const until =
-    isKnown(device.free_at) && device.free_at > now ? ` until ${when(device.free_at, now)}` : '';
-  return names.join(', ') + until;
+  if (!isKnown(device.free_at) || device.free_at <= now) {
+    return names.join(', ');
+  }
+  const until = works.every(it => isKnown(it.ends_at)) ? ' until' : ', expected until';
+  return `${names.join(', ')}${until} ${when(device.free_at, now)}`;
 }
 
 /** One bound of a quota as words and, where it can be drawn, as a part of the whole. */

@@ -8,6 +8,7 @@ import { LogText } from './logtext';
 /** How much of the end of a long log is shown at first, and how much comes at once. */
 export const TAIL_BYTES = 256 * 1024;
 export const PART_BYTES = 1024 * 1024;
+export const LARGE_PART_BYTES = 8 * PART_BYTES;
 
 /** What a reader asks for. */
 export interface ILogQuery {
@@ -83,6 +84,23 @@ export class LogReader {
   private _offset: number | null = null;
   private _isTail = false;
   private _isComplete = false;
+}
+
+/** All of an attempt's log as it is now, byte for byte, to save it. */
+export async function readWhole(
+  fetch: (query: ILogQuery) => Promise<ILogPart>,
+  attempt: number | null
+): Promise<readonly Uint8Array[]> {
+  const parts: Uint8Array[] = [];
+  const which = attempt === null ? {} : { attempt };
+  for (let offset = 0; ;) {
+    const part = await fetch({ ...which, offset, limit: LARGE_PART_BYTES });
+    if (!part.data.length) {
+      return parts;
+    }
+    parts.push(part.data);
+    offset = part.next;
+  }
 }
 
 const NEWLINE = 10;

@@ -5,10 +5,10 @@ import { Widget } from '@lumino/widgets';
 
 import { stateWord, title, why } from './format';
 import { gpuIcon } from './icons';
-import { LogReader } from './logreader';
+import { LogReader, readWhole } from './logreader';
 import { MOST_LINES } from './logtext';
 import type { IGpuModel } from './model';
-import { troubleText } from './notify';
+import { tellTrouble, troubleText } from './notify';
 import type { WorkloadView } from './types';
 
 const LIVELY_MS = 1000;
@@ -38,11 +38,12 @@ export class LogView extends Widget {
     this._head = append(this.node, 'div', 'jp-Gpu-logHead');
     this._head.setAttribute('role', 'status');
     this._words = append(this._head, 'span', 'jp-Gpu-ellipsis');
-    const save = append(this._head, 'a', 'jp-Gpu-link');
-    save.textContent = 'Save';
-    save.href = _model.api.logUrl(workload);
-    save.download = `job-${workload}.log`;
-    save.dataset.gpu = 'log-save';
+    this._save = append(this._head, 'button', 'jp-Gpu-button');
+    this._save.type = 'button';
+    this._save.textContent = 'Save';
+    this._save.title = 'Save the whole log as a file';
+    this._save.dataset.gpu = 'log-save';
+    this._save.onclick = () => void this._saveWhole();
     this._scroller = append(this.node, 'div', 'jp-Gpu-logText');
     this._scroller.dataset.gpu = 'log';
     this._scroller.tabIndex = 0;
@@ -140,6 +141,23 @@ export class LogView extends Widget {
     this._schedule(0);
   }
 
+  private async _saveWhole(): Promise<void> {
+    const { attempt } = this._reader;
+    this._save.disabled = true;
+    try {
+      const parts = await readWhole(query => this._model.api.log(this.workload, query), attempt);
+      const link = document.createElement('a');
+      link.href = URL.createObjectURL(new Blob([...parts]));
+      link.download = `job-${this.workload}-attempt-${attempt ?? 1}.log`;
+      link.click();
+      URL.revokeObjectURL(link.href);
+    } catch (error) {
+      tellTrouble(error);
+    } finally {
+      this._save.disabled = false;
+    }
+  }
+
   private _draw(): void {
     const { text, attempt, isTail } = this._reader;
     const scroller = this._scroller;
@@ -188,6 +206,7 @@ export class LogView extends Widget {
   private readonly _reader: LogReader;
   private readonly _head: HTMLElement;
   private readonly _words: HTMLElement;
+  private readonly _save: HTMLButtonElement;
   private readonly _scroller: HTMLElement;
   private readonly _note: HTMLElement;
   private readonly _lines: HTMLElement;

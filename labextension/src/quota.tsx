@@ -20,8 +20,8 @@ export function Quotas(props: {
         {found.map(it => (
           <li key={`${it.label} ${it.text}`} className="jp-Gpu-row" data-gpu="quota">
             <div className="jp-Gpu-line">
-              <span className="jp-Gpu-name">{it.label}</span>
-              <span className="jp-Gpu-muted">{it.left}</span>
+              <span className="jp-Gpu-name jp-Gpu-wrap">{it.label}</span>
+              <span className="jp-Gpu-aside">{it.left}</span>
             </div>
             <Meter
               label={`Quota ${it.label}`}

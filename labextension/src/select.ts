@@ -10,9 +10,9 @@ export function myWork(status: Status): readonly WorkloadView[] {
   return status.workloads.filter(it => it.is_mine).sort((a, b) => rank(a) - rank(b));
 }
 
-/** The caller's own workloads on a device. */
-export function mineOn(device: DeviceView, status: Status): readonly WorkloadView[] {
-  return status.workloads.filter(it => it.is_mine && it.devices?.includes(device.uuid));
+/** The workloads on a device, as far as they may be seen. */
+export function worksOn(device: DeviceView, status: Status): readonly WorkloadView[] {
+  return status.workloads.filter(it => it.devices?.includes(device.uuid));
 }
 
 /** Whether a device could be granted now. */

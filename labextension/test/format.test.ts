@@ -245,6 +245,14 @@ describe('a device', () => {
     assert.equal(format.holding({ ...held, free_at: NOON - 1 }, [], NOON), 'grace');
     assert.equal(format.holding(device(0), [], NOON), '');
   });
+
+  it('says of a job until when it is but expected', () => {
+    const held = device(0, { workloads: [1], holders: ['grace'], free_at: NOON + 7200 });
+    assert.equal(
+      format.holding(held, [work(1, { is_mine: false })], NOON),
+      'grace, expected until 14:00'
+    );
+  });
 });
 
 describe('a quota', () => {

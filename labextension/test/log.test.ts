@@ -2,7 +2,14 @@ import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 
 import type { ILogPart } from '../src/api';
-import { type ILogQuery, LogReader, PART_BYTES, TAIL_BYTES } from '../src/logreader';
+import {
+  type ILogQuery,
+  LARGE_PART_BYTES,
+  LogReader,
+  PART_BYTES,
+  readWhole,
+  TAIL_BYTES
+} from '../src/logreader';
 import { LogText, MOST_CHARACTERS, MOST_LINES } from '../src/logtext';
 
 const encode = (text: string): Uint8Array => new TextEncoder().encode(text);
@@ -136,6 +143,14 @@ describe('a reader of a log', () => {
     await reader.read();
     assert.equal(reader.isTail, false);
     assert.deepEqual(reader.text.lines, ['first', 'last']);
+  });
+
+  it('can be saved whole, byte for byte', async () => {
+    const server = new Server();
+    server.print('z'.repeat(LARGE_PART_BYTES) + 'über');
+    const parts = await readWhole(server.answer, 1);
+    assert.deepEqual(Buffer.concat(parts), Buffer.from(server.log));
+    assert.deepEqual(await readWhole(new Server().answer, null), []);
   });
 
   it('asks again at once while whole parts come', async () => {

@@ -17,7 +17,7 @@ const text = (element: React.ReactElement): string => html(element).replace(/<[^
 
 describe('a device', () => {
   const row = (more: object): React.ReactElement => (
-    <DeviceRow device={device(0, more)} moments={[]} mine={[]} now={NOON} />
+    <DeviceRow device={device(0, more)} moments={[]} works={[]} now={NOON} />
   );
 
   it('that lacks one reading lacks that alone (rapidsai/jupyterlab-nvdashboard#114)', () => {
