@@ -29,7 +29,7 @@ export interface GpuState {
   /** The broker's document, kept up to date; null before the first. */
   readonly status: Status | null;
   readonly kernels: readonly KernelView[];
-  /** The caller's work that ended lately by itself, newest first; what was cancelled or given back is gone. */
+  /** The caller's work that ended lately, newest first; reservations that were given back are gone. */
   readonly recent: readonly WorkloadView[];
   /** The last moments of each device, by UUID. */
   readonly history: Readonly<Record<string, readonly Moment[]>>;
@@ -110,7 +110,7 @@ function foldChange(state: GpuState, change: Change, now: number): GpuState {
 
 function foldWork(state: GpuState, status: Status, change: Change): GpuState {
   const { changes = [], devices = [] } = change;
-  const ended = changes.filter(it => it.state === 'ended' && it.is_mine && !isGivenUp(it));
+  const ended = changes.filter(it => it.state === 'ended' && it.is_mine && !isGivenBack(it));
   const isLine = typeof change.revision === 'number';
   return {
     ...state,
@@ -208,9 +208,9 @@ function addMoments(
   return next;
 }
 
-/** Whether a person ended it, who need not be told. */
-export function isGivenUp(it: WorkloadView): boolean {
-  return it.end === 'cancelled' || it.end === 'released';
+/** Whether it was a reservation that somebody gave back: nothing is left of it to look at. */
+function isGivenBack(it: WorkloadView): boolean {
+  return it.kind === 'reservation' && (it.end === 'cancelled' || it.end === 'released');
 }
 
 function addRecent(

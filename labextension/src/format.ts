@@ -258,7 +258,7 @@ export function facts(
     parts.push(`attempt ${it.attempt}`);
   }
   if (it.notice) {
-    parts.push(`yields by ${when(it.notice.yield_by, now)} (${it.notice.reason})`);
+    parts.push(`yields by ${when(it.notice.yield_by, now)}`);
   } else if (it.overtime) {
     parts.push('overtime');
   } else if (it.state === 'active' && isKnown(it.ends_at)) {

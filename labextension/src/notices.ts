@@ -32,7 +32,8 @@ const WAITED_SECONDS = 5;
 export function notices(state: GpuState, now: number): readonly Notice[] {
   const mine = state.status?.workloads.filter(it => it.is_mine) ?? [];
   const live = mine.flatMap(it => liveNotice(it, state, now) ?? []);
-  return [...live, ...state.recent.map(endNotice)];
+  const over = state.recent.filter(it => it.detail !== `cancelled by ${state.status?.caller}`);
+  return [...live, ...over.map(endNotice)];
 }
 
 function liveNotice(it: WorkloadView, state: GpuState, now: number): Notice | null {

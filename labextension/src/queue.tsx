@@ -81,9 +81,10 @@ function said(it: WorkloadView): string {
     case 'active':
       return it.overtime ? why(it) : '';
     case 'yielding':
-      return it.notice ? sentence(it.notice.detail) : why(it);
+      return it.notice ? sentence(it.notice.detail || it.notice.reason) : why(it);
     case 'ended':
-      return endText(it) === it.end ? '' : sentence(it.detail ?? '');
+      // The state says "cancelled" already.
+      return endText(it) === it.end ? '' : sentence((it.detail ?? '').replace(`${it.end} `, ''));
   }
 }
 

@@ -208,7 +208,7 @@ describe('the facts under a workload', () => {
     const notice = { reason: 'preempted', yield_by: NOON + 120, detail: '' } as const;
     assert.deepEqual(format.facts(reservation(1, { state: 'yielding', notice }), devices, NOON), [
       'GPU 0',
-      'yields by 12:02 (preempted)'
+      'yields by 12:02'
     ]);
   });
 

@@ -102,9 +102,18 @@ describe('an end', () => {
     assert.equal(told.message, 'Job 1 (digits) ended: gpu-oom (peak 79 GiB).');
   });
 
-  it('that one made oneself is neither told nor listed', () => {
+  it('that one made oneself is not told, and one that another made is', () => {
+    const by = (name: string): WorkloadView =>
+      work(1, { state: 'ended', end: 'cancelled', detail: `cancelled by ${name}` });
+    assert.deepEqual(notices(ended(by('ada')), NOON), []);
+    const [told] = notices(ended(by('root')), NOON);
+    assert.equal(told.message, 'Job 1 (digits) ended: cancelled by root.');
+  });
+
+  it('of a reservation that was given back is neither told nor listed', () => {
     for (const end of ['cancelled', 'released'] as const) {
-      assert.deepEqual(notices(ended(work(1, { state: 'ended', end })), NOON), []);
+      const after = ended(reservation(1, { state: 'ended', end }));
+      assert.deepEqual([after.recent, notices(after, NOON)], [[], []]);
     }
   });
 
