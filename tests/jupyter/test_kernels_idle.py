@@ -1,4 +1,4 @@
-"""What a kernel that computes for long looks like: busy while it does, idle from then on, its GPU its own all the time."""
+"""A kernel that computes for long: busy while it does, idle from then on, its GPU its own throughout."""
 
 import asyncio
 import time
