@@ -58,6 +58,7 @@ class Kernels(Keeper):
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+        await self._restarts.finished()
 
     # -- what is asked
 

@@ -20,6 +20,8 @@ from .silent import is_ready
 CLAIM_SECONDS, CLAIMED_SECONDS = 3.0, 10.0
 #: A kernel that still starts gets so long until it is restarted: its imports must not be interrupted.
 READY_SECONDS = 30.0
+#: What is under way when the server ends gets so long: Jupyter shuts down no kernel that is being restarted.
+FINISH_SECONDS = 10.0
 
 
 class Restarts:
@@ -29,6 +31,12 @@ class Restarts:
         self._manager, self._log = serverapp.kernel_manager, serverapp.log
         #: Called with a kernel and the reason, for the pages.
         self.on_restart: list[Callable[[str, str], None]] = []
+        self._under_way: set[asyncio.Future[Any]] = set()
+
+    async def finished(self) -> None:
+        """Wait for what is under way."""
+        if self._under_way:
+            await asyncio.wait(set(self._under_way), timeout=FINISH_SECONDS)
 
     def claim(self, kept: Kept) -> bool:
         """Whether the page that asks is to make a restart that is due; one page is, and no other."""
@@ -73,8 +81,12 @@ class Restarts:
             if self._is_shown(kept):
                 for tell in list(getattr(getattr(kernel, "_restarter", None), "callbacks", {}).get("restart", ())):
                     tell()
+            # One that is called off half way would leave a kernel that Jupyter can neither use nor shut down.
+            task = asyncio.ensure_future(self._manager.restart_kernel(kept.kernel_id))
+            self._under_way.add(task)
+            task.add_done_callback(self._under_way.discard)
             try:
-                answer = await self._manager.restart_kernel(kept.kernel_id)
+                answer = await asyncio.shield(task)
                 if isinstance(answer, asyncio.Future):  # its first word: nobody has to wait for that
                     answer.add_done_callback(lambda it: it.cancelled() or it.exception())
             except Exception as error:  # noqa: BLE001 - another restart was under way, which pins as well

@@ -140,6 +140,7 @@ def test_a_crash_keeps_the_lease_and_is_said(broker, tmp_path):
             assert view.execution_state != "busy"
             assert view.pinned
             assert (await lab.lease(held.id)).holder.pid == lab.pid(kernel)
+            await lab.ready(kernel)
             await lab.restart(kernel)
             assert lab.view(kernel).reason == ""
 
@@ -269,10 +270,10 @@ def ask_for_both():
     return SubmitBody(kind=Kind.RESERVATION, ask=Ask(devices=2), holder=this_process())
 
 
-def test_time_over_is_a_notice_a_grace_and_an_unpinned_restart(broker, tmp_path):
+def test_time_over_is_a_notice_a_grace_and_an_unpinned_restart(monkeypatch, tmp_path):
     """Where somebody waits: the kernel lives on without its GPU, and the view says why; it is never ended by force."""
 
-    async def story():
+    async def story(broker):
         async with a_lab(broker, tmp_path) as lab:
             _, kernel = await lab.start()
             held = await lab.reserve(kernel, duration_seconds=2)
@@ -282,7 +283,7 @@ def test_time_over_is_a_notice_a_grace_and_an_unpinned_restart(broker, tmp_path)
             waiting = await asyncio.to_thread(broker.client.submit, ask_for_both())
             await until(lambda: lab.kernels.kernels[kernel].notice is not None, "the notice")
             assert lab.pid(kernel) == before  # the grace is the user's
-            ended = await lab.ended(held.id)
+            ended = await lab.ended(held.id, 40)
             assert ended.end in ("released", "expired")
             assert not any("overdue" in it.event for it in broker.client.events(held.id))
             await until(lambda: lab.pid(kernel) != before, "the restart")
@@ -293,7 +294,8 @@ def test_time_over_is_a_notice_a_grace_and_an_unpinned_restart(broker, tmp_path)
             assert len(granted.devices) == 2
             assert is_alive(lab.pid(kernel))
 
-    play(story)
+    with a_lab_broker(monkeypatch, reservation_grace_seconds=12) as broker:
+        play(lambda: story(broker))
 
 
 def test_what_is_given_back_elsewhere_is_taken_from_the_kernel(broker, tmp_path):
@@ -448,6 +450,24 @@ def test_a_server_that_shuts_down_starts_nothing_and_gives_everything_back(broke
             assert [event.event for event in broker.client.events(it.id)].count("released") == 1
         assert not any(map(is_alive, processes))
         assert list(broker.client.workloads(mine=True)) == []
+
+    play(story)
+
+
+def test_a_restart_that_is_under_way_is_not_cut_short(broker, tmp_path):
+    """To call it off half way would leave a kernel that Jupyter can neither use nor shut down."""
+
+    async def story():
+        async with a_lab(broker, tmp_path) as lab:
+            _, kernel, held = await pinned_at_start(lab)
+            gives_back = asyncio.create_task(lab.give_back(kernel))
+            manager = lab.server.app.kernel_manager.get_kernel(kernel)
+            await until(lambda: manager.shutting_down, "the restart has begun")
+            gives_back.cancel()
+            await until(lambda: lab.kernels._restarts._under_way == set(), "it is over")
+            assert manager.ready.done()
+            assert is_alive(lab.pid(kernel))
+        assert broker.client.wait(held.id, "ended", 20).end == "released"
 
     play(story)
 
