@@ -77,5 +77,5 @@ fresh: ## forget the environment and make it again
 	$(MAKE) $(VENV)
 
 clean: ## remove what make and the tools made, the environment aside
-	rm -rf dist build .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf dist build labextension/lib .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -not -path './$(VENV)/*' -prune -exec rm -rf {} +

@@ -147,7 +147,7 @@ def test_a_notebook_waits_in_line_and_is_offered_the_restart(tmp_path: Path, sta
 
 
 def test_all_faces_show_the_same_and_live(tmp_path: Path, stack: ExitStack) -> None:
-    """The figure in the panel follows the device without a reload, through the end of the broker and back."""
+    """The figure follows the device without a reload, in every tab, through the end of the broker and back."""
     house = House(tmp_path, stack, "--GpuExtension.start_broker=False")
     lab = house.open()
     first = lab.page.locator('[data-gpu="device"]').first
@@ -164,6 +164,12 @@ def test_all_faces_show_the_same_and_live(tmp_path: Path, stack: ExitStack) -> N
     row = lab.page.locator(f'[data-gpu="workload"][data-id="{job.id}"]')
     assert "sleeper" in row.inner_text()
 
+    second = lab.page.context.new_page()
+    second.goto(f"{house.server.url}lab/workspaces/second")
+    second.wait_for_function("() => window.jupyterapp?.restored")
+    second.evaluate("() => void jupyterapp.commands.execute('gpu:open-panel')")
+    second.locator(f'[data-gpu="workload"][data-id="{job.id}"]').wait_for()
+
     status = house.broker.client.status()
     assert "sleeper" in house.broker.cli("status")
     assert "sleeper" in lab.execute("%gpu queue")
@@ -174,8 +180,10 @@ def test_all_faces_show_the_same_and_live(tmp_path: Path, stack: ExitStack) -> N
     assert house.broker.client.status().workloads, "what runs goes on, and the next broker takes it up"
     lab.part("trouble").wait_for(state="detached")
     row.wait_for()
+    second.locator('[data-gpu="trouble"]').wait_for(state="detached")
     house.broker.client.cancel(job.id)
     row.get_by_text("cancelled").wait_for()
+    second.locator(f'[data-gpu="workload"][data-id="{job.id}"]').get_by_text("cancelled").wait_for()
 
 
 def test_a_script_goes_to_the_queue_and_its_log_is_followed(tmp_path: Path, stack: ExitStack) -> None:
