@@ -182,8 +182,9 @@ def test_all_faces_show_the_same_and_live(tmp_path: Path, stack: ExitStack) -> N
     row.wait_for()
     second.locator('[data-gpu="trouble"]').wait_for(state="detached")
     house.broker.client.cancel(job.id)
-    row.get_by_text("cancelled").wait_for()
-    second.locator(f'[data-gpu="workload"][data-id="{job.id}"]').get_by_text("cancelled").wait_for()
+    for page in (lab.page, second):
+        state = page.locator(f'[data-gpu="workload"][data-id="{job.id}"] [data-gpu="workload-state"]')
+        state.get_by_text("cancelled").wait_for()
 
 
 def test_a_script_goes_to_the_queue_and_its_log_is_followed(tmp_path: Path, stack: ExitStack) -> None:
