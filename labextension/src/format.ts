@@ -291,11 +291,14 @@ export function holding(device: DeviceView, works: readonly WorkloadView[], now:
   const mine = works.filter(it => it.is_mine);
   const others = device.holders ?? [];
   const names = mine.length ? mine.map(title) : others.length ? others : ['In use'];
-  if (!isKnown(device.free_at) || device.free_at <= now) {
+  // What was bought where all of it is known; else when the device is expected back, which includes the grace.
+  const ends = works.map(it => it.ends_at).filter(isKnown);
+  const isBought = ends.length === works.length;
+  const end = isBought && ends.length ? Math.max(...ends) : device.free_at;
+  if (!isKnown(end) || end <= now) {
     return names.join(', ');
   }
-  const until = works.every(it => isKnown(it.ends_at)) ? ' until' : ', expected until';
-  return `${names.join(', ')}${until} ${when(device.free_at, now)}`;
+  return `${names.join(', ')}${isBought ? ' until' : ', expected until'} ${when(end, now)}`;
 }
 
 /** One bound of a quota as words and, where it can be drawn, as a part of the whole. */

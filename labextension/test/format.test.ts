@@ -241,6 +241,10 @@ describe('a device', () => {
     const held = device(0, { workloads: [1], holders: ['grace'], free_at: NOON + 7200 });
     assert.equal(format.holding(held, [], NOON), 'grace until 14:00');
     assert.equal(format.holding(held, [reservation(1)], NOON), 'a.ipynb until 14:00');
+    assert.equal(
+      format.holding(held, [reservation(1, { ends_at: NOON + 3600 })], NOON),
+      'a.ipynb until 13:00'
+    );
     assert.equal(format.holding({ ...held, holders: [] }, [], NOON), 'In use until 14:00');
     assert.equal(format.holding({ ...held, free_at: NOON - 1 }, [], NOON), 'grace');
     assert.equal(format.holding(device(0), [], NOON), '');
