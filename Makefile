@@ -35,6 +35,7 @@ $(STAMP): pyproject.toml $(PAGES)
 	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { \
 	  echo "$(PYTHON) cannot make environments; on Debian and Ubuntu: apt-get install python3-venv" >&2; exit 1; }
 	@test -x $(PY) || $(PYTHON) -m venv $(VENV)
+	@echo "Installing into $(VENV): this takes some minutes the first time." >&2
 	$(PY) -m pip install --quiet --editable '.[test,dev]'
 	@touch $@
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import re
+import signal
 import sys
 import tempfile
 import time
@@ -40,6 +41,8 @@ def main() -> int:
     parser.add_argument("--check", action="store_true", help="play all of it, headless, and say whether it came true")
     parser.add_argument("--terminal", action="store_true", help="play the story of preemption here")
     asked = parser.parse_args()
+    for number in (signal.SIGTERM, signal.SIGHUP):  # a closed window, say: end as with Ctrl-C, and leave nothing
+        signal.signal(number, signal.default_int_handler)
     console = Console(highlight=False)
     with tempfile.TemporaryDirectory(prefix="jg-demo-") as scratch:
         if not (asked.check or asked.terminal):

@@ -64,7 +64,7 @@ def a_lab_server(
     work.mkdir(parents=True, exist_ok=True)
     for name, path in (notebooks or {}).items():
         shutil.copyfile(path, work / name)
-    _write_settings(home / "settings")
+    _write_settings(home)
     token = secrets.token_hex(16)
     environment = broker.environment | {
         "HOME": str(home),
@@ -73,6 +73,8 @@ def a_lab_server(
         "JUPYTER_RUNTIME_DIR": str(home / "runtime"),
         "JUPYTERLAB_SETTINGS_DIR": str(home / "settings"),
         "IPYTHONDIR": str(home / "ipython"),
+        # So that `jupyter gpu` is found in its terminals, whether this environment is activated or not.
+        "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
     }
     argv = [
         sys.executable, "-m", "jupyterlab", "--no-browser", "--allow-root", "--ServerApp.port=0",
@@ -83,7 +85,10 @@ def a_lab_server(
     log = root / "lab.log"
     with log.open("wb") as out:
         # A neutral folder: Python would import what lies in its own.
-        process = subprocess.Popen(argv, cwd=home, env=environment, stdout=out, stderr=subprocess.STDOUT)
+        process = subprocess.Popen(
+            # Ctrl-C in a terminal is ours alone: the server would ask whether it is meant.
+            argv, cwd=home, env=environment, stdout=out, stderr=subprocess.STDOUT, start_new_session=True,
+        )  # fmt: skip
     try:
         until(lambda: process.poll() is not None or _running(home / "runtime"), "JupyterLab listens", seconds=90)
         assert process.poll() is None, log.read_text(errors="replace")[-3000:]
@@ -97,7 +102,12 @@ def a_lab_server(
             process.wait(30)
 
 
-def _write_settings(folder: Path) -> None:
+def _write_settings(home: Path) -> None:
+    folder = home / "settings"
+    page = home / "config" / "labconfig" / "page_config.json"
+    page.parent.mkdir(parents=True, exist_ok=True)
+    # Its entries stand beside ours and are something else; it is here as a runner of notebooks that tests play.
+    page.write_text(json.dumps({"disabledExtensions": {"@jupyterlab/scheduler": True}}))
     for name, settings in _SETTINGS.items():
         file = folder / "@jupyterlab" / f"{name}.jupyterlab-settings"
         file.parent.mkdir(parents=True, exist_ok=True)
