@@ -26,7 +26,7 @@ from ..cli.base import Face, login
 from ..cli.text import sentence, title, why
 from ..client import calls
 from ..errors import GpuError, InvalidAsk
-from .here import kernel_holder, refuse_in_an_attempt
+from .here import kernel_holder, remark_in_an_attempt
 
 if TYPE_CHECKING:
     from ..model import WorkloadView
@@ -112,8 +112,8 @@ class KernelFace(Face):
         """Pin this kernel to what it has now, and say so."""
         from .verbs import pin_to
 
-        refuse_in_an_attempt()
-        self.say(text, *pin_to(it))
+        remark = remark_in_an_attempt("it is not pinned to others")
+        self.say(text, *([remark] if remark else pin_to(it)))
 
     def waiting(self, text: str) -> None:
         """Say how a wait stands; empty when it is over."""

@@ -13,7 +13,6 @@ from pathlib import Path, PurePath
 from typing import TYPE_CHECKING
 
 from .. import holding, pins
-from ..errors import Conflict
 from ..model import Holder, State, WorkloadView
 
 if TYPE_CHECKING:
@@ -81,10 +80,8 @@ def held_here(client: Client, environ: Mapping[str, str] = os.environ) -> Worklo
     return find_held(client.status().workloads, kernel_id(environ))
 
 
-def refuse_in_an_attempt(environ: Mapping[str, str] = os.environ) -> None:
-    """Refuse where the kernel is a job's: its GPUs were granted to the job, and others wait for theirs."""
-    if pins.ATTEMPT in environ:
-        raise Conflict(
-            f"This kernel runs in job {environ.get('JUPYTER_GPU_JOB', '?')} and has that job's GPUs.",
-            hint="How many a job has is said when it is submitted, with --gpus.",
-        )
+def remark_in_an_attempt(what: str, environ: Mapping[str, str] = os.environ) -> str:
+    """Say what is left undone where the kernel is a job's, which has its GPUs; empty in every other kernel."""
+    if pins.ATTEMPT not in environ:
+        return ""
+    return f"This kernel runs in job {environ.get('JUPYTER_GPU_JOB', '?')} and has its GPUs; {what}."

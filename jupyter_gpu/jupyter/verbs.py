@@ -19,7 +19,7 @@ from ..cli.words import Seconds, WorkloadId
 from ..errors import Conflict, GpuError, LeaseLost, NotFound, WaitTimeout
 from ..units import format_when
 from . import live
-from .here import has_keeper, held_here, is_held_here, kernel_id, name_of_work, refuse_in_an_attempt
+from .here import has_keeper, held_here, is_held_here, kernel_id, name_of_work, remark_in_an_attempt
 
 if TYPE_CHECKING:
     from ..model import WorkloadView
@@ -47,7 +47,8 @@ def reserve(ctx: click.Context, face: KernelFace, /, **words: Any) -> int:
     The kernel is pinned at once where CUDA is not loaded in it yet, else by a restart.
     """
     words["count"] = read_count(ctx, words["numbers"])
-    refuse_in_an_attempt()
+    if _is_left(face, "nothing is reserved"):
+        return 0
     _refuse_a_second(held_here(face.client))
     words["name"] = words["name"] or name_of_work()
     it = send_reservation(face, words, face.holder)
@@ -64,6 +65,14 @@ def reserve(ctx: click.Context, face: KernelFace, /, **words: Any) -> int:
     face.say(f"Reservation {it.id} stays in line for this kernel. {why(it)}")
     face.say(f"`%gpu wait {it.id}` waits for it and pins; `%gpu release` leaves the line.")
     return WaitTimeout.exit_code
+
+
+def _is_left(face: KernelFace, what: str) -> bool:
+    """Whether this kernel is a job's, so that nothing is done: said, and the notebook goes on."""
+    remark = remark_in_an_attempt(what)
+    if remark and not face.as_json:
+        face.say(remark)
+    return bool(remark)
 
 
 def _refuse_a_second(it: WorkloadView | None) -> None:
@@ -131,6 +140,8 @@ def release(ctx: click.Context, face: KernelFace, /, workloads: tuple[int, ...],
     A kernel that has loaded CUDA keeps memory on the GPU until it is restarted. Restart it first; it keeps the
     reservation, and then gives it back.
     """
+    if not workloads and _is_left(face, "they go back when the job ends"):
+        return 0
     mine = held_here(face.client)
     if not workloads and mine is None:
         raise NotFound("This kernel holds no GPUs.", hint="`%gpu queue --mine` lists what you have elsewhere.")
@@ -160,7 +171,8 @@ def _refuse_while_loaded(it: WorkloadView, *, force: bool) -> None:
 @pass_face
 def pin(face: KernelFace) -> int:
     """Pin this kernel to what its reservation holds: at once where CUDA is not loaded, else say that a restart does."""
-    refuse_in_an_attempt()
+    if _is_left(face, "it is pinned to them"):
+        return 0
     it = held_here(face.client)
     if it is None:
         raise NotFound("This kernel holds no GPUs.", hint="Reserve with `%gpu reserve 1 --for 2h`.")

@@ -13,7 +13,7 @@ from IPython.utils.capture import capture_output
 
 import jupyter_gpu
 from jupyter_gpu.cli import VERBS
-from jupyter_gpu.errors import Conflict, GpuError, InvalidAsk, NotFound
+from jupyter_gpu.errors import GpuError, InvalidAsk, NotFound
 from jupyter_gpu.jupyter import faces, magics
 from jupyter_gpu.jupyter.here import kernel_holder
 from jupyter_gpu.model import WaitingReason
@@ -218,16 +218,26 @@ def test_who_does_not_wait_is_not_stopped(shell, client):
     assert "`%gpu release` leaves the line" in out
 
 
-def test_within_a_job_nothing_is_reserved(shell, client, monkeypatch):
-    """A notebook that runs as a job has its GPUs; more would stand idle behind a wait."""
+@pytest.mark.parametrize(
+    ("words", "what"),
+    [
+        ("reserve 1 --for 2h", "nothing is reserved"),
+        ("release", "they go back when the job ends"),
+        ("pin", "it is pinned to them"),
+    ],
+)
+def test_within_a_job_nothing_is_reserved(shell, client, monkeypatch, words, what):
+    """A notebook that runs as a job has its GPUs, and goes on: what it says at its top is for other kernels."""
     monkeypatch.setenv("JUPYTER_GPU_ATTEMPT", "1")
     monkeypatch.setenv("JUPYTER_GPU_JOB", "12")
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "GPU-of-the-job")
 
-    _, result = run(shell, "%gpu reserve 1")
+    out, result = run(shell, f"%gpu {words}\nprint('on')")
 
-    assert isinstance(result.error_in_exec, Conflict)
-    assert "job 12" in str(result.error_in_exec)
+    assert result.success
+    assert out == f"This kernel runs in job 12 and has its GPUs; {what}.\non\n"
     assert client.calls == []
+    assert os.environ["CUDA_VISIBLE_DEVICES"] == "GPU-of-the-job"
 
 
 def test_watching_is_left_to_the_widget(client, monkeypatch):
