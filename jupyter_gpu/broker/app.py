@@ -263,6 +263,7 @@ class _Broker:
             api = make_application(loop, gate)
             doors = self._doors(api, book)
             doors.open()
+            stack.push_async_callback(api.close)
             stack.callback(doors.close)
             app.say_ready()
             log.info("serving %s devices at %s", len(loop.world.devices), app.socket_path)

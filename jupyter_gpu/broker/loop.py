@@ -31,7 +31,7 @@ from ..core.lifecycle import (
     evolve,
 )
 from ..core.status import notice_of
-from ..errors import GpuError, LeaseLost, StoreUnavailable
+from ..errors import BrokerUnavailable, GpuError, LeaseLost, StoreUnavailable
 from ..model import BrokerView, Command, LoadPolicy, Policy, Renewal, State, Submit, Tick, Workload, World
 from .engines.base import Engine
 from .publish import Publisher, Subscription
@@ -98,6 +98,7 @@ class Loop:
         self._store_trouble: str | None = None
         self._renew_by: dict[int, float] = {}
         self._tasks: list[asyncio.Task[None]] = []
+        self._is_closed = False
         #: Set by the app: what to do after each commit, sighting and tick; and how to stop.
         self.act: Callable[[], Awaitable[None]] | None = None
         self.on_stop: Callable[[], None] = lambda: None
@@ -122,9 +123,13 @@ class Loop:
 
     async def close(self) -> None:
         """Stop deciding and close the store. What runs goes on."""
+        self._is_closed = True
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        while not self._inbox.empty():
+            if waiting := self._inbox.get_nowait():
+                _fail(waiting, _closed())
         self.publisher.close()
         await asyncio.get_running_loop().run_in_executor(self._thread, self._store.close)
         self._thread.shutdown()
@@ -144,10 +149,6 @@ class Loop:
         """What an operator should know: of the store, and what else the app has to tell."""
         trouble = () if self._store_trouble is None else (self._store_trouble,)
         return (*self._store.warnings, *trouble, *self.more_warnings())
-
-    def stop(self) -> None:
-        """Ask the app to stop."""
-        self.on_stop()
 
     def broker_view(self) -> BrokerView:
         """Which broker this is, and when it stops if nothing happens."""
@@ -173,6 +174,8 @@ class Loop:
 
     async def handle(self, command: Command) -> Answer:
         """Have a command decided and committed. Raises the GpuError of a refusal; then nothing has changed."""
+        if self._is_closed:
+            raise _closed()
         waiting = _Waiting(command=command, answer=asyncio.get_running_loop().create_future())
         self._inbox.put_nowait(waiting)
         return await waiting.answer
@@ -183,6 +186,8 @@ class Loop:
 
     async def read(self, call: Callable[[Store], T]) -> T:
         """Ask the store on its own thread, in turn with the commits."""
+        if self._is_closed:
+            raise _closed()
         return await asyncio.get_running_loop().run_in_executor(self._thread, call, self._store)
 
     def subscribe(self) -> Subscription:
@@ -381,6 +386,10 @@ def _about(world: World, command: Command) -> int | None:
     if command.idempotency_key is not None:
         return world.keys[command.owner, command.idempotency_key]
     return world.last_id
+
+
+def _closed() -> BrokerUnavailable:
+    return BrokerUnavailable("The broker was stopped, and this was not decided.")
 
 
 def _fail(waiting: _Waiting, error: Exception) -> None:

@@ -20,6 +20,7 @@ import msgspec
 from tornado.httpserver import HTTPServer
 from tornado.netutil import bind_sockets, bind_unix_socket
 
+from jupyter_gpu.broker.api.base import Api
 from jupyter_gpu.broker.api.openapi import described, document
 from jupyter_gpu.broker.api.routes import ROUTES, make_application
 from jupyter_gpu.broker.auth import Gate
@@ -56,6 +57,7 @@ class Served:
     """A broker's doors, open."""
 
     loop: Loop
+    application: Api
     engine: FakeEngine
     url: str
     uds: Path
@@ -121,15 +123,14 @@ async def an_api(
     async with a_loop(folder / "state", count=count, policy=policy, clock=clock) as (loop, engine):
         loop._identity = msgspec.structs.replace(loop._identity, state_dir=str(folder / "state"))
         engine.log_path = lambda workload, attempt: folder / f"{workload}.{attempt}.log"  # type: ignore[method-assign]
-        server = HTTPServer(
-            make_application(loop, Gate(system=system, tokens=tokens(), uid=uid)), max_body_size=32 << 20
-        )
+        application = make_application(loop, Gate(system=system, tokens=tokens(), uid=uid))
+        server = HTTPServer(application, max_body_size=32 << 20)
         uds = folder / "s"
         server.add_socket(bind_unix_socket(str(uds), mode=0o666))
         sockets = bind_sockets(0, "127.0.0.1")
         server.add_sockets(sockets)
         port = sockets[0].getsockname()[1]
-        served = Served(loop, engine, f"http://127.0.0.1:{port}/api/v1", uds, folder / "state")
+        served = Served(loop, application, engine, f"http://127.0.0.1:{port}/api/v1", uds, folder / "state")
         try:
             yield served
         finally:

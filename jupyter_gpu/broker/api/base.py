@@ -8,19 +8,21 @@ their body is read, so nobody makes the broker hold megabytes whom it does not k
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
 import logging
+import weakref
 from collections.abc import Awaitable, Callable, Coroutine
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, cast
 
 import msgspec
 from tornado.iostream import StreamClosedError
 from tornado.web import Application, Finish, HTTPError, RequestHandler
 
 from ... import __version__
-from ...errors import Conflict, GpuError, InvalidAsk, NotAllowed, NotFound
+from ...errors import BrokerUnavailable, Conflict, GpuError, InvalidAsk, NotAllowed, NotFound
 from ...model import Caller, Command, Device, DeviceView, Kind, Scope, Workload, WorkloadView, World
 from ...versions import HEADER, misfit
 from ..auth import Gate
@@ -41,6 +43,8 @@ Method = Callable[..., Awaitable[Any]]
 #: Enough for every body that holds no script.
 BODY_BYTES = 64 << 10
 THROWN_AWAY_BYTES = 64 << 20
+#: So long a broker that stops goes on with what it was asked before; nobody is kept from stopping it.
+GOODBYE_SECONDS = 2.0
 
 _encode = msgspec.json.Encoder().encode
 
@@ -70,6 +74,31 @@ class Api(Application):
         self.loop, self.gate, self.stream = loop, gate, stream
         self.looks = Looks()
         self.scripts = Scripts(Path(loop.broker_view().state_dir), lambda: _copies_needed(loop.world))
+        self.is_closing = False
+        self._under_way: weakref.WeakSet[Base] = weakref.WeakSet()
+        self._is_through = asyncio.Event()
+
+    def enter(self, handler: Base) -> None:
+        """Somebody is being served from now on, unless the broker stops."""
+        if self.is_closing:
+            raise stopped()
+        self._under_way.add(handler)
+
+    def leave(self, handler: Base) -> None:
+        """They have their answer."""
+        self._under_way.discard(handler)
+        if not self._under_way:
+            self._is_through.set()
+
+    async def close(self) -> None:
+        """Send away who waits and refuse who comes; what is about to be decided still gets its answer."""
+        self.is_closing = True
+        self._is_through.clear()
+        for handler in tuple(self._under_way):
+            handler.on_connection_close()
+        with contextlib.suppress(TimeoutError):
+            if self._under_way:
+                await asyncio.wait_for(self._is_through.wait(), GOODBYE_SECONDS)
 
 
 PREFIX = "/api/v1"
@@ -147,6 +176,7 @@ class Base(RequestHandler):
 
     async def prepare(self) -> None:
         """Admit the caller, or refuse before anything else is looked at."""
+        self.application.enter(self)
         self.caller = await self.application.gate.admit(self.request, self.loop.world.policy.operators)
         self.loop.touch()
         theirs = self.request.headers.get(HEADER)
@@ -172,9 +202,13 @@ class Base(RequestHandler):
             self._received.clear()
 
     def on_connection_close(self) -> None:
-        """The caller went away: what waits on their behalf need wait no more."""
+        """The caller went away, or the broker stops: what waits on their behalf need wait no more."""
         if not self._closed.done():
             self._closed.set_result(None)
+
+    def on_finish(self) -> None:
+        """Answered, whatever the answer was."""
+        self.application.leave(self)
 
     @property
     def loop(self) -> Loop:
@@ -257,10 +291,18 @@ class Base(RequestHandler):
             both: set[asyncio.Future[Any]] = {task, self._closed}
             await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
             if not task.done():
-                raise Finish
+                self._break_off()
             return task.result()
         finally:
             task.cancel()
+
+    def _break_off(self) -> NoReturn:
+        """Nobody waits, or the broker stops; an answer that has begun is cut then, so that it does not look whole."""
+        if self.application.is_closing:
+            if not self._headers_written:
+                raise stopped()
+            self.request.connection.close()  # type: ignore[union-attr]
+        raise Finish
 
     async def closed(self) -> None:
         """Wait until the caller goes away or is sent away."""
@@ -315,6 +357,11 @@ class TooLarge(InvalidAsk):
 
 class _WrongVerb(InvalidAsk):
     answered = 405
+
+
+def stopped() -> BrokerUnavailable:
+    """What those hear who wait, or come, while the broker stops."""
+    return BrokerUnavailable("The broker was stopped; what waits keeps its place for the next one.")
 
 
 def _of_status(status: int) -> GpuError:

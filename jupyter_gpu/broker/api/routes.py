@@ -266,7 +266,7 @@ class Stop(Base):
     @endpoint(BrokerView, scope=Scope.ADMIN, statuses=(202,))
     async def post(self) -> BrokerView:
         """Stop the broker. What runs goes on, and the next broker takes it up."""
-        self.loop.stop()
+        self.loop.on_stop()
         return self.loop.broker_view()
 
 
