@@ -6,15 +6,16 @@ called back: what must not happen late carries the instant until which it is mea
 
 from __future__ import annotations
 
-import ast
 import asyncio
+import contextlib
 import queue
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any, Literal
 
+import zmq
 from jupyter_client.session import Session
 
 from . import live
@@ -22,7 +23,16 @@ from . import live
 #: A kernel that does not answer within this is busy.
 ANSWER_SECONDS = 3.0
 
+#: No answer of ours is longer; a kernel is the user's, and may say anything.
+MOST_ANSWER_BYTES = 256 << 10
+#: What else comes on our own line before the answer; nothing does, of a kernel that means well.
+MOST_OTHERS = 16
+
 Changed = Literal["done", "loaded", "late", "busy", "failed"]
+
+#: What `live.change` says, as a kernel shows it. Nothing of what a kernel says is evaluated here.
+_SAID = {repr(word): word for word in ("done", "loaded", "late")}
+_LONGEST_SAID = max(map(len, _SAID))
 
 
 async def change_pin(manager: Any, devices: Sequence[str] | None, seconds: float = ANSWER_SECONDS) -> Changed:
@@ -49,9 +59,10 @@ def _source() -> str:
 
 
 async def _ask(manager: Any, expression: str, seconds: float) -> str | None:
-    """The value of an expression that is a string; "" where it failed, None where nothing was answered in time."""
+    """The word that an expression says; "" where it says another or failed, None where nothing was said in time."""
     client = client_of(manager)
-    client.start_channels(iopub=False, stdin=False, hb=False, control=False)
+    with _bounded(client.context):
+        client.start_channels(iopub=False, stdin=False, hb=False, control=False)
     try:
         asked = client.execute(
             "", silent=True, store_history=False, allow_stdin=False, user_expressions={"gpu": expression}
@@ -63,19 +74,45 @@ async def _ask(manager: Any, expression: str, seconds: float) -> str | None:
         client.stop_channels()
 
 
+@contextlib.contextmanager
+def _bounded(context: Any) -> Iterator[None]:
+    """The sockets that are made in here drop a peer that sends more than an answer of ours has."""
+    before = dict(context.sockopts)
+    context.setsockopt(zmq.MAXMSGSIZE, MOST_ANSWER_BYTES)
+    try:
+        yield
+    finally:
+        context.sockopts = before
+
+
 async def _answer(client: Any, asked: str) -> str:
-    while True:
+    others = 0
+    while others < MOST_OTHERS:
         try:
             reply = await client.get_shell_msg(timeout=1.0)
         except queue.Empty:
             continue
-        if reply["parent_header"].get("msg_id") != asked:
-            continue
-        said = reply["content"].get("user_expressions", {}).get("gpu", {})
-        if said.get("status") != "ok":
+        except Exception:  # noqa: BLE001 - what is no message at all is told in many ways, and is no answer
             return ""
-        value = ast.literal_eval(said["data"]["text/plain"])
-        return value if isinstance(value, str) else ""
+        if _at(reply, "parent_header", "msg_id") == asked:
+            return _word(_at(reply, "content", "user_expressions", "gpu"))
+        others += 1
+    return ""
+
+
+def _word(said: object) -> str:
+    """What was said, where it is one of the few words that are; "" for anything else."""
+    text = _at(said, "data", "text/plain")
+    if _at(said, "status") != "ok" or not isinstance(text, str) or len(text) > _LONGEST_SAID:
+        return ""
+    return _SAID.get(text, "")
+
+
+def _at(found: object, *names: str) -> object:
+    """What stands in objects within objects; None where one of them is no object."""
+    for name in names:
+        found = found.get(name) if isinstance(found, dict) else None
+    return found
 
 
 async def is_ready(manager: Any, seconds: float) -> bool:
