@@ -126,8 +126,9 @@ def test_what_is_too_long_is_not_even_taken():
         kernel = context.socket(zmq.ROUTER)
         with silent._bounded(context):
             ours = context.socket(zmq.DEALER)
+        another = context.socket(zmq.DEALER)
         try:
-            assert context.socket(zmq.DEALER).getsockopt(zmq.MAXMSGSIZE) == -1
+            assert another.getsockopt(zmq.MAXMSGSIZE) == -1
             ours.connect(f"tcp://127.0.0.1:{kernel.bind_to_random_port('tcp://127.0.0.1')}")
             await ours.send(b"")
             who, _ = await kernel.recv_multipart()
@@ -140,6 +141,7 @@ def test_what_is_too_long_is_not_even_taken():
             ours.disable_monitor()
             monitor.close(linger=0)
         finally:
+            another.close()
             context.destroy(linger=0)
 
     asyncio.run(story())
