@@ -6,6 +6,7 @@ client can send the file's content, so that a later edit does not change a queue
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import shutil
@@ -270,17 +271,24 @@ def _is_script(word: str, folder: str) -> bool:
     if not _is_file(word, folder):
         return False
     try:
-        with open(os.path.join(folder, word), "rb") as file:  # noqa: PTH118, PTH123
-            return file.read(2) == b"#!"
+        return read_file(os.path.join(folder, word), 1) == b"#!"  # noqa: PTH118
     except OSError:
         return False
+
+
+def read_file(path: str, most: int) -> bytes:
+    """Read a plain file up to a bound and one byte more; OSError for anything else, which could keep us for ever."""
+    # Opened first and looked at then, so that nothing else can be put in its place; a fifo does not block.
+    with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:  # noqa: PTH123
+        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            raise OSError(errno.EINVAL, "it is no plain file")
+        return file.read(most + 1)
 
 
 def _read(word: str, folder: str) -> tuple[Script | None, str | None]:
     name = PurePath(word).name
     try:
-        with open(os.path.join(folder, word), "rb") as file:  # noqa: PTH118, PTH123
-            content = file.read(MOST_SCRIPT_BYTES + 1)
+        content = read_file(os.path.join(folder, word), MOST_SCRIPT_BYTES)  # noqa: PTH118
     except OSError as error:
         raise InvalidAsk(
             f"{word!r} cannot be read: {error.strerror}.", hint="The job could not read it either."

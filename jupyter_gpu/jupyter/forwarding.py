@@ -20,6 +20,8 @@ PREFIX = "jupyter-gpu/api/v1"
 MOST_BYTES = 26 << 20
 #: The broker's longest wait.
 LONGEST_WAIT_SECONDS = 300.0
+#: As the broker's own bound.
+MOST_KEY_CHARACTERS = 200
 
 _PLAIN = re.compile(r"(?:/(?!\.{1,2}(?:/|$))[A-Za-z0-9._~-]{1,200}){1,5}")
 #: To stop the broker is for the command line; the stream and the description are not passed on.
@@ -37,6 +39,17 @@ def check_size(body: bytes, most: int) -> None:
         raise _TooLarge(f"The request has {len(body)} bytes; {most} are the most.", hint="Send less at once.")
 
 
+def key_of(request: Any) -> str | None:
+    """The Idempotency-Key of a request, if it has one."""
+    key: str | None = request.headers.get("Idempotency-Key")
+    if key is not None and not (0 < len(key) <= MOST_KEY_CHARACTERS and key.isascii() and key.isprintable()):
+        raise InvalidAsk(
+            f"The Idempotency-Key must have 1 to {MOST_KEY_CHARACTERS} printable ASCII characters.",
+            hint="A UUID will do.",
+        )
+    return key
+
+
 def read(request: Any) -> Call[None]:
     """The call that a page's request is, or why it is none."""
     path = "/" + request.path.partition(f"/{PREFIX}/")[2]
@@ -52,7 +65,7 @@ def read(request: Any) -> Call[None]:
         path,
         params,
         content=request.body or None,
-        key=request.headers.get("Idempotency-Key"),
+        key=key_of(request),
         timeout_seconds=_patience(path),
     )
 

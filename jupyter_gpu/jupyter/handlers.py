@@ -220,9 +220,12 @@ class ClaimHandler(Base):
     @admitted
     async def post(self, kernel_id: str) -> None:
         """One page may restart the kernel: 204 to the first that asks, 409 to all others."""
-        if not self.kernels.claim(kernel_id):
+        if self.kernels.claim(kernel_id):
+            self.set_status(HTTPStatus.NO_CONTENT)
+        elif kernel_id not in self.kernel_manager:
+            raise NotFound("There is no such kernel.", hint="Reload the page.")
+        else:
             raise Conflict("Another page restarts this kernel, or it need not be.", hint="Look on.")
-        self.set_status(HTTPStatus.NO_CONTENT)
 
 
 class JobsHandler(Base):
@@ -231,7 +234,7 @@ class JobsHandler(Base):
     @admitted
     async def post(self) -> None:
         """Send a script or notebook of the file browser to the queue."""
-        job, key = self.read_body(FileJob), self.request.headers.get("Idempotency-Key")
+        job, key = self.read_body(FileJob), forwarding.key_of(self.request)
         self.say(await submit_file(job, self.contents_manager, self.client, key=key), HTTPStatus.ACCEPTED)
 
 

@@ -7,6 +7,7 @@ notebook's results go into a new notebook beside it, saved after each cell; no f
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import importlib.util
 import os
 import sys
@@ -26,10 +27,11 @@ from jupyter_core.utils import ensure_async
 from jupyter_server.services.contents.fileio import FileManagerMixin
 from tornado.web import HTTPError
 
-from ..cli.script import MOST_SCRIPT_BYTES, Command, make_command, pack
+from ..cli.script import MOST_SCRIPT_BYTES, Command, make_command, pack, read_file
 from ..client import AsyncClient
-from ..errors import InvalidAsk, NotFound
+from ..errors import InvalidAsk, LimitExceeded, NotFound
 from ..model import Kind, Script, SubmitBody, WorkloadView
+from ..units import format_bytes
 from .documents import FileJob
 
 #: The entry point of our provisioner, and the variable that makes one the default.
@@ -42,10 +44,16 @@ LONGEST_NAME_BYTES = 255
 LONGEST_TITLE = 200
 
 
+class _Kernel(msgspec.Struct):
+    """What matters here of the kernel that a notebook names."""
+
+    name: str | None = None
+
+
 class _Metadata(msgspec.Struct):
     """What matters here of a notebook's metadata."""
 
-    kernelspec: dict[str, Any] = {}
+    kernelspec: _Kernel | None = None
 
 
 class _Notebook(msgspec.Struct):
@@ -58,7 +66,7 @@ class _Notebook(msgspec.Struct):
 async def submit_file(job: FileJob, contents: Any, client: AsyncClient, *, key: str | None = None) -> WorkloadView:
     """Send a file to the queue, as the contents manager names it."""
     place = await _find(job.path, contents)
-    command = await asyncio.to_thread(_command, place, job)
+    command = await asyncio.to_thread(_command, place, job, key)
     body = SubmitBody(
         kind=Kind.JOB,
         ask=job.to_ask(),
@@ -90,11 +98,11 @@ async def _find(path: str, contents: Any) -> Path:
     return place
 
 
-def _command(place: Path, job: FileJob) -> Command:
-    """What runs. Reads the file."""
+def _command(place: Path, job: FileJob, key: str | None) -> Command:
+    """What runs. Reads the file. The same key makes the same command, so that it may be sent twice."""
     name, folder = _word(place.name), os.fspath(place.parent)
     if place.suffix == ".ipynb":
-        return _notebook(place, job)
+        return _notebook(place, job, key)
     runner = {".py": sys.executable, ".sh": "bash"}.get(place.suffix)
     if runner is None:
         raise InvalidAsk(
@@ -109,7 +117,7 @@ def _word(name: str) -> str:
     return f"./{name}" if name.startswith("-") else name
 
 
-def _notebook(place: Path, job: FileJob) -> Command:
+def _notebook(place: Path, job: FileJob, key: str | None) -> Command:
     if job.arguments:
         raise InvalidAsk("A notebook takes no arguments.", hint="Leave them out; only scripts take some.")
     if importlib.util.find_spec("papermill") is None:
@@ -121,15 +129,13 @@ def _notebook(place: Path, job: FileJob) -> Command:
             hint="Copy the notebook to a folder of yours.",
         )
     content = _read(place)
-    output = NAMES.beside(place)
+    output = NAMES.beside(place) if key is None else _named_by(key, place)
     options = ["--log-output", f"--autosave-cell-every={AUTOSAVE_SECONDS}", *_kernel_option(place, content)]
     argv = [sys.executable, "-m", "papermill", *options, _path(place.name), _path(output)]
     # The kernel keeps the GPUs of its attempt in any case; with our provisioner it says so to who looks.
     wanted = [] if find_provisioner(PROVISIONER) is None else [f"{PROVISIONER_WORD}={PROVISIONER}"]
     command = make_command(argv, folder=folder, environ=os.environ, wanted=wanted)
     spec = msgspec.structs.replace(command.spec, recorded=command.spec.recorded | {"output_notebook": pack(output)})
-    if len(content) > MOST_SCRIPT_BYTES:
-        return command._replace(spec=spec)
     spec = msgspec.structs.replace(spec, script_index=len(argv) - 2)
     return command._replace(spec=spec, script=Script(name=pack(place.name), content=content))
 
@@ -146,26 +152,32 @@ def _path(name: str) -> str:
 
 def _read(place: Path) -> bytes:
     try:
-        return place.read_bytes()
+        content = read_file(os.fspath(place), MOST_SCRIPT_BYTES)
     except OSError as error:
         raise InvalidAsk(
             f"{place.name!r} cannot be read: {error.strerror}.", hint="The job could not read it either."
         ) from None
+    if len(content) > MOST_SCRIPT_BYTES:
+        raise LimitExceeded(
+            f"{place.name!r} is larger than {format_bytes(MOST_SCRIPT_BYTES)}, the most that is copied of a notebook.",
+            hint="Clear its outputs and save it.",
+        )
+    return content
 
 
 def _kernel_option(place: Path, content: bytes) -> Sequence[str]:
     """Name a kernel where the notebook names none; refuse one that would not be found at night."""
     try:
-        wanted = msgspec.json.decode(content, type=_Notebook).metadata.kernelspec.get("name")
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        kernel = msgspec.json.decode(content, type=_Notebook).metadata.kernelspec
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise InvalidAsk(
             f"{place.name!r} is no notebook of today's format: {error}.", hint="Open it in JupyterLab and save it."
         ) from None
-    if not isinstance(wanted, str) or not wanted:
+    if kernel is None or not kernel.name:
         return ["--kernel", NATIVE_KERNEL_NAME]
-    if wanted.lower() not in KernelSpecManager().find_kernel_specs():
+    if kernel.name.lower() not in KernelSpecManager().find_kernel_specs():
         raise InvalidAsk(
-            f"{place.name!r} wants the kernel {wanted!r}, which is not installed where papermill would look.",
+            f"{place.name!r} wants the kernel {kernel.name[:99]!r}, which is not installed where papermill looks.",
             hint="Choose another kernel for it and save it; `jupyter kernelspec list` names them.",
         )
     return []
@@ -187,7 +199,7 @@ class Names:
                 self._stamp, self._given = stamp, set()
             for number in count(1):
                 end = f"-{stamp}{'' if number == 1 else f'-{number}'}{place.suffix}"
-                name = os.fsencode(place.stem)[: LONGEST_NAME_BYTES - len(end)].decode("utf-8", "ignore") + end
+                name = _fitting(place.stem, end)
                 path = os.fspath(place.with_name(name))
                 if path not in self._given and not os.path.lexists(path):
                     self._given.add(path)
@@ -196,6 +208,17 @@ class Names:
 
 
 NAMES = Names()
+
+
+def _named_by(key: str, place: Path) -> str:
+    """A name beside the file that is the same whenever the key is."""
+    digest = hashlib.sha256(key.encode("utf-8", "surrogatepass")).hexdigest()
+    return _fitting(place.stem, f"-{digest[:8]}{place.suffix}")
+
+
+def _fitting(stem: str, end: str) -> str:
+    """A file's name that the file system takes."""
+    return os.fsencode(stem)[: LONGEST_NAME_BYTES - len(end)].decode("utf-8", "ignore") + end
 
 
 def _title(name: str) -> str:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import hashlib
 import os
 import signal
 import sys
+import tracemalloc
 from pathlib import Path
 
 import nbformat
@@ -14,8 +16,10 @@ import pytest
 from jupyter_server.services.contents.filemanager import AsyncFileContentsManager, FileContentsManager
 from jupyter_server.services.contents.manager import ContentsManager
 
+from jupyter_gpu.cli import script
+from jupyter_gpu.cli.script import MOST_SCRIPT_BYTES
 from jupyter_gpu.client import AsyncClient
-from jupyter_gpu.errors import InvalidAsk, NotFound
+from jupyter_gpu.errors import InvalidAsk, LimitExceeded, NotFound
 from jupyter_gpu.jupyter.documents import FileJob
 from jupyter_gpu.jupyter.jobs import Names, submit_file
 from jupyter_gpu.model import unpack_bytes
@@ -122,6 +126,9 @@ def test_a_notebook_that_names_no_kernel_gets_pythons(tmp_path):
         ("a.ipynb", a_notebook("1", kernel="ir-of-mars"), "ir-of-mars"),
         ("a.ipynb", "{", "no notebook"),
         ("a.ipynb", '{"worksheets": []}', "no notebook"),
+        ("a.ipynb", '{"cells": [], "metadata": {"kernelspec": {"name": 3}}}', "no notebook"),
+        ("a.ipynb", '{"cells": [], "metadata": {"kernelspec": "x"}}', "no notebook"),
+        ("a.ipynb", '{"cells": ' + "[" * 100_000 + "]" * 100_000 + "}", "no notebook"),
         ("a.txt", "", "neither"),
         ("a", "", "neither"),
     ],
@@ -133,6 +140,52 @@ def test_what_could_not_run_is_refused_now(tmp_path, name, content, said):
     with pytest.raises(InvalidAsk, match=said) as found:
         sent(tmp_path, path=name)
     assert found.value.hint
+
+
+@pytest.mark.parametrize("named", ["null", "{}", '{"name": null}', '{"name": ""}'])
+def test_no_kernel_is_named_in_many_ways(tmp_path, named):
+    """All of them are no reason to refuse it."""
+    (tmp_path / "a.ipynb").write_text(f'{{"cells": [], "metadata": {{"kernelspec": {named}}}}}')
+
+    assert "--kernel" in words_of(sent(tmp_path, path="a.ipynb"))
+
+
+def test_a_notebook_that_is_too_large_is_not_read_whole(tmp_path):
+    """A hole of 3 GB costs nobody's memory, and the answer says how large one may be."""
+    with (tmp_path / "a.ipynb").open("wb") as file:
+        file.truncate(3 << 30)
+    tracemalloc.start()
+    try:
+        with pytest.raises(LimitExceeded, match="16MiB"):
+            sent(tmp_path, path="a.ipynb")
+        assert tracemalloc.get_traced_memory()[1] < 3 * MOST_SCRIPT_BYTES
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize("name", ["a.ipynb", "a.py", "a.sh"])
+def test_what_became_a_fifo_keeps_nobody(tmp_path, monkeypatch, name):
+    """A file that is swapped after the look at it: nobody ever writes to it, and no thread waits for that."""
+    os.mkfifo(tmp_path / name)
+    monkeypatch.setattr(AsyncFileContentsManager, "file_exists", lambda *_: True)
+    monkeypatch.setattr(script, "_is_file", lambda *_: True)
+
+    with pytest.raises(InvalidAsk, match="no plain file"):
+        sent(tmp_path, path=name)
+
+
+def test_the_same_key_makes_the_same_command(tmp_path):
+    """Whenever it is sent again; another key makes another notebook, and none is a plain time."""
+    (tmp_path / "a.ipynb").write_text(a_notebook("1"))
+    client, contents = Asked(), AsyncFileContentsManager(root_dir=str(tmp_path))
+
+    for key in ("one", "one", "two", None):
+        asyncio.run(submit_file(FileJob(path="a.ipynb"), contents, client, key=key))
+
+    outputs = [body.spec.recorded["output_notebook"] for body in client.bodies]
+    assert outputs[:2] == [f"a-{hashlib.sha256(b'one').hexdigest()[:8]}.ipynb"] * 2
+    assert client.bodies[0] == client.bodies[1]
+    assert len(set(outputs)) == 3
 
 
 def test_a_notebook_takes_no_arguments(tmp_path):

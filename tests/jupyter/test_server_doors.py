@@ -352,6 +352,40 @@ def test_a_file_is_submitted(tmp_path, tmp_runtime):
     play(story)
 
 
+@pytest.mark.parametrize("path", ["jobs", "api/v1/workloads"])
+@pytest.mark.parametrize("key", ["é".encode(), b"\xff", b"a\tb", b"x" * 300, b""])
+def test_a_key_that_is_no_word(tmp_path, tmp_runtime, path, key):
+    """Said here: it could not even be passed on."""
+
+    async def story():
+        async with a_server(tmp_path) as server:
+            (tmp_path / "train.sh").write_text("true")
+            sent = body({"path": "train.sh"})
+            answer = await server.program().post(
+                f"jupyter-gpu/{path}", content=sent, headers=[(b"Idempotency-Key", key)]
+            )
+            assert (answer.status_code, error_of(answer)["code"]) == (422, "invalid-ask")
+            assert "Idempotency-Key" in error_of(answer)["message"]
+
+    play(story)
+
+
+def test_a_notebook_is_submitted_once_for_a_key(tmp_path, tmp_runtime):
+    """A page that sends it again, having heard no answer, gets the same job; another key is another job."""
+
+    async def story():
+        async with a_broker(tmp_runtime.runtime_dir) as broker, a_server(tmp_path) as server:
+            (tmp_path / "a.ipynb").write_text('{"cells": [], "metadata": {}, "nbformat": 4, "nbformat_minor": 5}')
+            for key, count in (("one", 1), ("one", 1), ("two", 2)):
+                answer = await server.program().post(
+                    "jupyter-gpu/jobs", content=body({"path": "a.ipynb"}), headers={"Idempotency-Key": key}
+                )
+                assert answer.status_code == 202, answer.text
+                assert len(broker.loop.world.workloads) == count
+
+    play(story)
+
+
 def test_errors_of_a_fault_tell_nothing(tmp_path, tmp_runtime, monkeypatch):
     """A fault of ours is a 500 in the same three words, without a traceback."""
 
