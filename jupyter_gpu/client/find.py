@@ -41,8 +41,19 @@ class Place(NamedTuple):
         return self.uds is None and urlsplit(self.url).hostname not in ("127.0.0.1", "localhost", "::1")
 
     def __str__(self) -> str:
-        """For people, without the token."""
-        return self.uds or self.url
+        """For people: without the token, and of a URL scheme, host and port only, since the rest may hold one."""
+        return self.uds or shown(self.url)
+
+
+def shown(url: str) -> str:
+    """What of a URL may be said aloud, in errors, logs and documents: scheme, host and port."""
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        return "the URL"
+    if not parts.scheme or not parts.netloc:
+        return "the URL"
+    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}"
 
 
 def find_broker(
@@ -74,14 +85,19 @@ def read_url(text: str, token: str | None = None) -> Place:
     try:
         parts = urlsplit(text)
         _ = parts.port
-    except ValueError as error:
-        raise InvalidAsk(f"{text[:100]!r} is no URL: {error}.", hint=_URLS) from None
+    except ValueError:
+        raise InvalidAsk(f"What is given as {_given(text)} is no URL.", hint=_URLS) from None
     if parts.scheme == "unix" and parts.path.startswith("/"):
         return _at(Path(unquote(parts.path)), token)
-    if parts.scheme not in ("http", "https") or not parts.hostname or parts.username or parts.query:
-        raise InvalidAsk(f"{text[:100]!r} is no URL of a broker.", hint=_URLS)
+    if parts.scheme not in ("http", "https") or not parts.hostname or "@" in parts.netloc or parts.query:
+        raise InvalidAsk(f"What is given as {_given(text)} is no URL of a broker.", hint=_URLS)
     path = parts.path.rstrip("/")
     return Place(f"{parts.scheme}://{parts.netloc}{path if path.endswith(API) else path + API}", token=token)
+
+
+def _given(text: str) -> str:
+    """What was given, as far as no secret can be in it."""
+    return repr(shown(text)[:100]) if "://" in text else "the broker's URL"
 
 
 _URLS = (

@@ -9,11 +9,13 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import httpx
 import pytest
 
 from jupyter_gpu.client import AsyncClient, Client
 from jupyter_gpu.client.calls import Call, read
 from jupyter_gpu.client.find import find_broker, read_url, running_broker
+from jupyter_gpu.client.sender import Finder
 from jupyter_gpu.errors import BrokerUnavailable, Conflict, GpuError, InvalidAsk, NotAllowed, NotFound
 from jupyter_gpu.versions import misfit
 from tests.conftest import Places
@@ -44,6 +46,41 @@ def test_what_is_no_url_is_refused(text):
     """With how to write one; a token in it too, since URLs are logged."""
     with pytest.raises(InvalidAsk, match="URL"):
         read_url(text)
+
+
+SECRET = "hunter2"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"http://ada:{SECRET}@host:8790",
+        f"http://{SECRET}@host",
+        f"http://:{SECRET}@host:8790",
+        f"http://host:8790/?token={SECRET}",
+        f"http://host:99999/?token={SECRET}",
+        f"http://[{SECRET}",
+        f"ftp://ada:{SECRET}@host",
+        f"ada:{SECRET}@host",
+        f"unix:{SECRET}",
+    ],
+)
+def test_a_secret_in_a_url_is_told_to_nobody(text):
+    """Errors reach pages and logs."""
+    with pytest.raises(InvalidAsk) as caught:
+        read_url(text)
+    assert SECRET not in str(caught.value)
+    assert "URL" in str(caught.value)
+
+
+def test_a_place_is_shown_by_scheme_host_and_port():
+    """The prefix and the fragment may hold a secret as well; who fails to reach it is told no more."""
+    place = read_url(f"https://host:1/{SECRET}/#{SECRET}", SECRET)
+    assert str(place) == "https://host:1"
+    for error in (httpx.ReadTimeout("slow"), httpx.ConnectError("no")):
+        told = Finder(environ={}).trouble(error, place, is_safe=False, is_last=True)
+        assert SECRET not in str(told)
+        assert "https://host:1" in str(told)
 
 
 def test_a_named_broker_is_the_one(tmp_runtime: Places):
