@@ -76,13 +76,13 @@ def _row(name: str, value: str, width: int) -> RenderableType:
 def _standing(it: WorkloadView, held: str, now: float) -> Iterator[tuple[str, str]]:
     from ..model import State
     from ..units import format_when
-    from .text import WAITS, plural, safe, state_word
+    from .text import plural, safe, short_of, state_word
 
     attempt = f", attempt {it.attempt}" if it.attempt else ""
     yield "state", f"{state_word(it)}{attempt}"
     if it.state is State.QUEUED and it.waiting is not None and not it.reason:
         ahead = "" if it.ahead is None else ", first in line" if it.ahead == 0 else f", {it.ahead} ahead"
-        yield "waits for", f"{WAITS[it.waiting]}{ahead}"
+        yield "waits for", f"{short_of(it)}{ahead}"
     if it.devices:
         yield "holds", held
         yield "UUIDs", "\n".join(map(safe, it.devices))

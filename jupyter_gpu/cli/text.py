@@ -5,6 +5,7 @@ Pure. Whatever comes from elsewhere (names, reasons, logs of others) passes thro
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Iterable, Mapping
 from datetime import datetime
@@ -30,6 +31,9 @@ WAITS = {
     WaitingReason.ENGINE: "no such GPU now",
     WaitingReason.DRIVER: "no GPU can be read",
 }
+
+#: How the reason begins where some are free.
+_SOME_FREE = re.compile(r"\d+ of the \d+ GPUs it wants (is|are) free\b")
 
 
 def safe(text: str) -> str:
@@ -60,6 +64,16 @@ def sentence(text: str, *, name: str = "") -> str:
 def why(it: WorkloadView) -> str:
     """Say why it waits or how it stands, without the way out: for those who say a better one."""
     return sentence(it.reason.replace(f" Leave the line with `jupyter gpu cancel {it.id}`.", ""))
+
+
+def short_of(it: WorkloadView) -> str:
+    """Say in a few words what it waits for; where some GPUs are free but too few, how many, as its reason says it."""
+    if it.waiting is None:
+        return ""
+    if it.waiting is WaitingReason.DEVICES and it.ask.devices > 1 and not it.reason.startswith("No GPU is free"):
+        some = _SOME_FREE.match(it.reason)
+        return "too few GPUs are free" if some is None else some[0]
+    return WAITS[it.waiting]
 
 
 def title(it: WorkloadView) -> str:
@@ -151,7 +165,7 @@ def _waits(it: WorkloadView, now: float) -> str:
     elif it.waiting is WaitingReason.BACK_OFF and it.back_off_until is not None:
         return f"start failed, again at {format_when(it.back_off_until, now)}"
     else:
-        why = WAITS[it.waiting] if it.waiting is not None else "waits"
+        why = short_of(it) or "waits"
     if it.ahead is not None and not it.paused:
         why += ", first in line" if it.ahead == 0 else f", {it.ahead} ahead"
     if it.expected_start_at is not None:

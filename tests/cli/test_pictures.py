@@ -11,7 +11,8 @@ from rich.cells import cell_len
 from rich.console import Console
 
 from jupyter_gpu.cli.picture import bar, status_picture
-from jupyter_gpu.model import EventView, Kind, State, Status, WaitingReason
+from jupyter_gpu.cli.text import short_of
+from jupyter_gpu.model import Ask, EventView, Kind, State, Status, WaitingReason
 from tests.cli.conftest import Terminal
 from tests.cli.fake import GIB, HOUR, NOW, FakeClient, device, ended, holder, lab, spec, workload
 
@@ -418,3 +419,19 @@ def test_an_expected_end_is_not_told_as_a_promise(gpu):
     gpu.client.lab = msgspec.structs.replace(gpu.client.lab, workloads=(job,))
 
     assert "you: job 12 until about 16:05" in gpu("status").out
+
+
+@pytest.mark.parametrize(
+    ("devices", "reason", "told"),
+    [
+        (3, "2 of the 3 GPUs it wants are free: GPU 0 runs job 12.", "2 of the 3 GPUs it wants are free"),
+        (3, "No GPU is free: GPU 0 runs job 12.", "no GPU is free"),
+        (3, "", "too few GPUs are free"),
+        (1, "", "no GPU is free"),
+    ],
+)
+def test_who_wants_several_is_not_told_that_none_is_free(devices, reason, told):
+    """The few words of a list say the same as the sentence."""
+    it = workload(5, state=State.QUEUED, waiting=WaitingReason.DEVICES, reason=reason, ask=Ask(devices=devices))
+
+    assert short_of(it) == told
