@@ -41,8 +41,9 @@ class GpuError(Exception):
             self.add_note(self.hint)
 
     def to_body(self) -> dict[str, str | None]:
-        """Say it as the JSON that the broker answers with."""
-        return {"code": self.code, "message": self.message, "hint": self.hint}
+        """Say it as the JSON that the broker answers with; the message ends as a sentence does, whoever shows it."""
+        message = self.message if self.message.endswith((".", "!", "?", ":", "`")) else f"{self.message}."
+        return {"code": self.code, "message": message, "hint": self.hint}
 
 
 class InvalidAsk(GpuError):

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import click
 
+from .. import pins
 from ..errors import Conflict, GpuError
 from ..units import format_when
 from .base import Face, for_each, json_option, pass_face
@@ -234,15 +236,30 @@ def extend(face: Face, workload: int, seconds: int) -> None:
 @pass_face
 def release(face: Face, workloads: tuple[int, ...]) -> int:
     """Give reservations back before their time is over. Others get the GPUs once they are clear."""
+    pinned = False
 
     def give_back(workload: int) -> WorkloadView:
+        nonlocal pinned
         # The broker takes the word twice, for clients that could not hear its answer; a person is told of a slip.
         it = face.client.workload(workload)
         if it.end is not None:
             raise Conflict(f"{title(it)} has ended already ({it.end})")
-        return face.client.release(workload)
+        released = face.client.release(workload)
+        pinned = pinned or (bool(it.devices) and _pin_of(face) == ",".join(it.devices))
+        return released
 
-    return _change(face, workloads, give_back, lambda it: f"{title(it)} {_is_given_back(it)}.")
+    code = _change(face, workloads, give_back, lambda it: f"{title(it)} {_is_given_back(it)}.")
+    if pinned and not face.as_json:
+        names = f"{pins.VISIBLE} {pins.CONTAINERS} {pins.RESERVATION}"
+        face.say(f"Unset {pins.VISIBLE} in this shell: `unset {names}`.")
+    return code
+
+
+def _pin_of(face: Face) -> str | None:
+    """What our caller's shell shows to what it starts; a kernel undoes its pin by itself."""
+    if face.holder is not None:
+        return None
+    return (os.environ if face.environ is None else face.environ).get(pins.VISIBLE)
 
 
 def _is_given_back(it: WorkloadView) -> str:

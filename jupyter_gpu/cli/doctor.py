@@ -133,7 +133,8 @@ def driver_check(status: Status | None, proc: Path = Path("/proc/driver/nvidia/v
             name="driver",
             state="fail",
             text="this machine has no NVIDIA driver, or none that is loaded",
-            remedy="Install the driver and check with `nvidia-smi`; in a container, start it with GPUs.",
+            remedy="Install the driver and check with `nvidia-smi`; in a container, start it with GPUs. "
+            "Without any, try `jupyter gpu broker start --simulated 4`.",
         )
     if status is None:
         return Check(name="driver", state="ok", text=f"loaded: {loaded}")

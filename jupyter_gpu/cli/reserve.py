@@ -14,7 +14,7 @@ import click
 from ..errors import GpuError, InvalidAsk, LeaseLost, WaitTimeout
 from .base import INTERRUPTED, Face, WithCommand, json_option
 from .submit import ask_options, make_ask, send
-from .words import Count, Seconds
+from .words import Count, Seconds, read_length
 
 if TYPE_CHECKING:
     from ..model import Holder, WorkloadView
@@ -53,13 +53,20 @@ def _is_read(before: str, word: str) -> bool:
     return word.startswith("-") or word.isdigit() or before.startswith("-")
 
 
+def _is_length(word: str) -> bool:
+    try:
+        return read_length(word, what="duration") > 0
+    except GpuError:
+        return False
+
+
 def _no_dashes(ctx: click.Context, words: Sequence[str]) -> click.UsageError:
     from .text import command_line
 
-    return click.UsageError(
-        f"{words[0]!r} is no number of GPUs. To run a command, write `jupyter gpu reserve -- {command_line(words)}`.",
-        ctx,
-    )
+    meant = f"To run a command, write `jupyter gpu reserve -- {command_line(words)}`."
+    if _is_length(words[0]):
+        meant = f"To reserve for so long, write `jupyter gpu reserve --for {command_line(words[:1])}`."
+    return click.UsageError(f"{words[0]!r} is no number of GPUs. {meant}", ctx)
 
 
 def read_count(ctx: click.Context, words: tuple[str, ...]) -> int:
@@ -161,7 +168,7 @@ def _for_command(face: Face, words: dict[str, Any]) -> WorkloadView:
     """Get what the command needs; nobody would run it later, so without a grant the place in line is given up."""
     from ..units import format_seconds
     from .holder import process_holder
-    from .text import WAITS
+    from .text import short_of
 
     # The command takes our place and keeps our pid, so the lease ends when it does.
     it = send_reservation(face, words, process_holder("command"))
@@ -171,7 +178,7 @@ def _for_command(face: Face, words: dict[str, Any]) -> WorkloadView:
     if it.devices:
         return it
     _give_up(face, it.id)
-    why = WAITS[it.waiting] if it.waiting is not None else "it still waits"
+    why = short_of(it) or "it still waits"
     if words["may_wait"]:
         said, hint = f"after {format_seconds(words['timeout'])} {why}", "A longer --timeout, or none, waits on."
     else:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import sys
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -17,6 +18,9 @@ from .words import Count, QueueName, Seconds, Size
 if TYPE_CHECKING:
     from ..model import Ask, SubmitBody, WorkloadView
     from .script import Command
+
+#: Our options that are easily put after the command.
+_OURS = ("--gpus", "--time", "--name", "--queue")
 
 _EXAMPLES = """\b
 Examples:
@@ -171,5 +175,17 @@ def _tell(face: Face, it: WorkloadView, command: Command, *, is_known: bool) -> 
         face.line(f"It runs: {command_line(map(unpacked, command.spec.argv))}")
     if it.reason:
         face.say(sentence(it.reason))
-    for note in command.notes:
+    for note in (*command.notes, *_notes_of_options([unpacked(word) for word in command.spec.argv])):
         face.aside(sentence(note))
+
+
+def _notes_of_options(argv: Sequence[str]) -> list[str]:
+    """Tell of words that look like ours and stand where they are the command's."""
+    from .text import command_line
+
+    found = []
+    for word, value in pairwise([*argv[1:], ""]):
+        if word.partition("=")[0] in _OURS:
+            shown = [word] if "=" in word or not value or value.startswith("-") else [word, value]
+            found.append(f"{command_line(shown)} goes to the command; options of submit stand before it")
+    return found

@@ -212,7 +212,7 @@ def _refuse_the_impossible(world: World, ask: Ask) -> None:
     if not world.devices:
         raise LimitExceeded(
             "this broker has no GPU",
-            hint="`jupyter gpu doctor` says why. `make demo` shows everything on simulated ones.",
+            hint="`jupyter gpu doctor` says why. To try: `jupyter gpu broker start --simulated 4`.",
         )
     for word, wanted, there in (
         ("device class", ask.device_class, sorted({device.device_class for device in world.devices.values()})),

@@ -121,7 +121,7 @@ def test_an_error_is_json_where_json_was_asked_for(gpu, kind):
     result = gpu("status", "--json")
 
     assert (result.code, result.out) == (kind.exit_code, "")
-    assert msgspec.json.decode(result.err) == {"code": kind.code, "message": "it is so", "hint": "Do this."}
+    assert msgspec.json.decode(result.err) == {"code": kind.code, "message": "it is so.", "hint": "Do this."}
 
 
 @pytest.mark.parametrize(
@@ -162,6 +162,9 @@ def test_an_error_is_json_where_json_was_asked_for(gpu, kind):
         ("reserve python train.py", "`jupyter gpu reserve -- python train.py`"),
         ("reserve 2 python train.py", "`jupyter gpu reserve -- python train.py`"),
         ("reserve python train.py --lr 0.1", "`jupyter gpu reserve -- python train.py --lr 0.1`"),
+        ("reserve 2h", "`jupyter gpu reserve --for 2h`"),
+        ("reserve 1 2h", "`jupyter gpu reserve --for 2h`"),
+        ("reserve 1 2", "`jupyter gpu reserve -- 2`"),
         ("reserve --foo", "No such option"),
         ("submit --gpus two -- true", "'two' is no number of GPUs"),
         ("wait 1 2 --export", "one reservation"),
@@ -219,6 +222,21 @@ def test_several_are_handled_each(gpu, verb):
     assert "Job 14 (sweep 3)" in result.out
     assert "Error: Reservation 9 is bob's." in result.err
     assert "There is no workload 99." in result.err
+
+
+@pytest.mark.parametrize("holder_is_a_kernel", [False, True])
+def test_a_shell_is_told_to_undo_its_pin(gpu, holder_is_a_kernel):
+    """A shell that is still pinned would go on with a GPU that is somebody else's; a kernel unpins itself."""
+    told = "Unset CUDA_VISIBLE_DEVICES in this shell: `unset CUDA_VISIBLE_DEVICES NVIDIA_VISIBLE_DEVICES"
+    uuids = ",".join(gpu.client.workload(9).devices)
+    gpu.holder = holder() if holder_is_a_kernel else None
+    said = []
+    for pin in ({"CUDA_VISIBLE_DEVICES": uuids}, {"CUDA_VISIBLE_DEVICES": "GPU-another"}, {}):
+        gpu.environ = pin
+        said.append(told in gpu("release", "9").out)
+
+    assert uuids
+    assert said == [not holder_is_a_kernel, False, False]
 
 
 def test_partial_failure_in_json(gpu):

@@ -62,6 +62,22 @@ def test_a_job_with_everything(gpu, tmp_path):
     assert gpu.client.calls[1][2] == "k1"
 
 
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (("true", "--gpus", "2"), "--gpus 2 goes to the command; options of submit stand before it."),
+        (("--", "true", "--time=8h"), "--time=8h goes to the command; options of submit stand before it."),
+        (("--gpus", "2", "--", "true", "--gpu", "2"), ""),
+    ],
+)
+def test_an_option_after_the_command_is_remarked_on(gpu, words, told):
+    """It may well be the command's own, so the job is queued, and who slipped sees why it got one GPU."""
+    result = gpu("submit", *words)
+
+    assert result.code == 0
+    assert result.err.strip() == told
+
+
 def test_what_is_told_of_a_job(gpu):
     """The number, the command as it can be pasted (Nukesor/pueue#182), and why it waits."""
     result = gpu("submit", "--name", "n [red]", "--", "echo", "two words", "it's")
