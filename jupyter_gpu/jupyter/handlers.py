@@ -20,7 +20,7 @@ from tornado.web import Finish, HTTPError, authenticated
 from tornado.websocket import WebSocketHandler
 
 from ..client import AsyncClient
-from ..errors import BrokerUnavailable, Conflict, GpuError, InvalidAsk, NotAllowed, NotFound, from_body
+from ..errors import BrokerUnavailable, Conflict, GpuError, InvalidAsk, LimitExceeded, NotAllowed, NotFound, from_body
 from ..model import State
 from . import forwarding
 from .documents import FileJob, KernelAsk, KernelList, PinBody
@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 RESOURCE = "jupyter-gpu"
 #: All bodies but those that are passed on hold a few words.
 BODY_BYTES = 64 << 10
+#: Of RFC 6455's registry: the socket is closed for now.
+TRY_AGAIN_LATER = 1013
 
 T = TypeVar("T")
 Method = TypeVar("Method", bound=Callable[..., Any])
@@ -275,7 +277,10 @@ class StreamHandler(WebSocketMixin, WebSocketHandler, JupyterHandler):
     def open(self) -> None:
         """Listen with all others of the same name."""
         super().open()
-        self.upstream = self.settings["jupyter_gpu"].upstreams.join(self, self.who)
+        try:
+            self.upstream = self.settings["jupyter_gpu"].upstreams.join(self, self.who)
+        except LimitExceeded as error:
+            self.close(TRY_AGAIN_LATER, error.message)
 
     def on_message(self, message: str | bytes) -> None:
         """Pages say nothing here."""

@@ -20,7 +20,7 @@ from typing import Any, Protocol
 import msgspec
 
 from ..client import fold
-from ..errors import BrokerUnavailable, GpuError
+from ..errors import BrokerUnavailable, GpuError, LimitExceeded
 from ..model import Change, Status, WorkloadView
 from .documents import BrokerFrame, ChangeFrame, Frame, KernelsFrame, KernelView, RestartFrame, StatusFrame
 from .identity import Clients, Identity
@@ -32,6 +32,8 @@ LONGEST_PAUSE_SECONDS = 15.0
 KEEP_SECONDS = 30.0
 #: So much may be on its way to one page.
 MOST_BEHIND_BYTES = 1 << 20
+#: So many pages of one identity; a person has a few, and each costs the server a write for every frame.
+MOST_PAGES = 200
 
 _encode = msgspec.json.Encoder().encode
 _chance = random.SystemRandom()
@@ -62,6 +64,8 @@ class Upstreams:
 
     def __init__(self, clients: Clients, log: logging.Logger) -> None:
         self.clients, self.log = clients, log
+        #: So many pages of one identity are told.
+        self.most_pages = MOST_PAGES
         self._kernels: Watches | None = None
         self._streams: dict[str, Upstream] = {}
         self._is_due = False
@@ -73,8 +77,10 @@ class Upstreams:
         self._kernels = kernels
 
     def join(self, page: Page, identity: Identity) -> Upstream:
-        """From now on the page hears what concerns this identity."""
+        """From now on the page hears what concerns this identity; LimitExceeded where too many do already."""
         stream = self._streams.get(identity.key)
+        if stream is not None and stream.pages >= self.most_pages:
+            raise LimitExceeded(f"{self.most_pages} pages listen already.", hint="Close some, then reload this one.")
         if stream is None:
             stream = self._streams[identity.key] = Upstream(self, identity)
         stream.join(page)
@@ -178,6 +184,11 @@ class Upstream:
         self._came = asyncio.Event()
         self._closing: asyncio.TimerHandle | None = None
         self._task = asyncio.create_task(self._run())
+
+    @property
+    def pages(self) -> int:
+        """How many listen."""
+        return len(self._listeners)
 
     def join(self, page: Page) -> None:
         """A page comes: if the broker is away, it is looked for at once."""

@@ -78,6 +78,7 @@ async def page_seconds(folder: Path) -> float:
 
     with mock.patch.multiple(AsyncClient, stream=stream, broker=broker):
         async with a_server(folder, log_level="ERROR") as server:
+            server.extension.upstreams.most_pages = PAGES
             return await _seconds(server, lines)
 
 

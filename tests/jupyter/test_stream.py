@@ -13,7 +13,7 @@ import msgspec
 import pytest
 
 from jupyter_gpu.client import AsyncClient
-from jupyter_gpu.errors import BrokerUnavailable, NotAllowed
+from jupyter_gpu.errors import BrokerUnavailable, LimitExceeded, NotAllowed
 from jupyter_gpu.jupyter import upstream
 from jupyter_gpu.jupyter.documents import BrokerFrame, ChangeFrame, KernelsFrame, KernelView, StatusFrame
 from jupyter_gpu.jupyter.identity import Identity
@@ -255,6 +255,33 @@ async def test_one_stream_for_an_identity(it):
     assert it.broker.open == 1
     await it.page(identity=Identity("grace", "grace"))
     assert it.broker.open == 2
+
+
+@story
+async def test_the_pages_of_one_identity_are_bounded(it):
+    """One more is refused, another's is not, and one that goes makes room."""
+    it.all.most_pages = 3
+    pages = [await it.page() for _ in range(3)]
+    with pytest.raises(LimitExceeded, match="3 pages"):
+        await it.page()
+    stream = it.stream
+    await it.page(identity=Identity("grace", "grace"))
+    stream.leave(pages[0])
+    await it.page()
+
+
+def test_a_page_too_many_is_told_why(tmp_path, tmp_runtime):
+    """Its socket is closed with a code and a reason."""
+
+    async def told():
+        async with a_server(tmp_path) as server:
+            server.extension.upstreams.most_pages = 1
+            await (await server.listen()).frame()
+            more = (await server.listen()).connection
+            assert await asyncio.wait_for(more.read_message(), 10) is None
+            assert (more.close_code, more.close_reason) == (1013, "1 pages listen already.")
+
+    play(told)
 
 
 @story
