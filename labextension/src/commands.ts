@@ -4,7 +4,7 @@ import { Dialog, Notification, showDialog } from '@jupyterlab/apputils';
 import type { MainAreaWidget } from '@jupyterlab/apputils';
 import type { ReadonlyPartialJSONObject } from '@lumino/coreutils';
 
-import { gpus, length, place, plural, sentence, title, when, why } from './format';
+import { gpus, length, plural, sentence, title, waitText, when } from './format';
 import { gpuIcon } from './icons';
 import { logDocument, type LogView } from './logview';
 import type { IGpuModel } from './model';
@@ -13,8 +13,9 @@ import { nameOf } from './kernels';
 import type { Restarts } from './restarts';
 import { kernelOf, reservationOf } from './select';
 import type { Settings } from './settings';
-import { askForJob, canRun } from './submit';
+import { canRun, sendJob } from './submit';
 import type { KernelAsk, PinAnswer, WorkloadView } from './types';
+import { plainText } from './words';
 
 const HOUR = 3600;
 const READ_MS = 5000;
@@ -64,11 +65,17 @@ function addReserving(around: ISurroundings): void {
         const it = await model.api.reserve(kernel, askIn(args, around.settings));
         model.note(it);
         if (it.state === 'queued') {
-          Notification.info(`You are ${place(it.ahead)}. ${why(it)}`, { autoClose: READ_MS });
+          Notification.info(plainText(waitText(it, model.now())), { autoClose: READ_MS });
         }
         return it;
       });
     }
+  });
+
+  app.commands.addCommand('gpu:without-kernel', {
+    label: 'Start a kernel to reserve a GPU for it',
+    isEnabled: () => false,
+    execute: () => undefined
   });
 
   app.commands.addCommand('gpu:pin', {
@@ -119,12 +126,11 @@ async function pin(
     return answer;
   }
   if (answer.state !== 'restart-needed') {
-    Notification.warning(sentence(answer.reason ?? 'The kernel has no GPU to see yet'), {
-      autoClose: READ_MS
-    });
+    const said = sentence(answer.reason ?? 'The kernel has no GPU to see yet');
+    Notification.warning(plainText(said), { autoClose: READ_MS });
     return answer;
   }
-  const why = sentence(answer.reason ?? '');
+  const why = plainText(sentence(answer.reason ?? ''));
   if (
     !isSure &&
     !(await confirm('Restart the kernel?', `${why} Its variables are lost.`, 'Restart'))
@@ -200,6 +206,13 @@ function addWork(around: ISurroundings): void {
       })
   });
 
+  app.commands.addCommand('gpu:clear-ended', {
+    label: 'Clear the list of ended GPU work',
+    execute: () => {
+      model.clearEnded();
+    }
+  });
+
   app.commands.addCommand('gpu:let-go', {
     label: 'Let a paused job go',
     isVisible: args => args.workload !== undefined,
@@ -222,11 +235,10 @@ function addFiles(around: ISurroundings): void {
         if (path === null || !canRun(path)) {
           throw new Error('Choose a Python script, a shell script or a notebook.');
         }
-        const job = await askForJob(model, path, settings.choices);
-        if (job === null) {
+        const it = await sendJob(model, path, settings.choices);
+        if (it === null) {
           return null;
         }
-        const it = await model.api.submit(job);
         model.note(it);
         Notification.success(`Job ${it.id} (${title(it)}) is in queue ${it.queue}.`, {
           autoClose: READ_MS,
@@ -253,10 +265,14 @@ function addLog(around: ISurroundings): void {
       const id = Number(args.workload);
       const widget = open.get(id) ?? logDocument(model, id);
       if (!open.has(id)) {
-        open.set(id, widget);
         widget.disposed.connect(() => open.delete(id));
-        // Notebook shows one document a page.
-        app.shell.add(widget, around.isLab ? 'main' : 'down', { mode: 'split-bottom' });
+        // Notebook shows one document a page. In Lab a second log joins the first as a tab.
+        const [beside] = open.values();
+        const where = beside
+          ? { mode: 'tab-after' as const, ref: beside.id }
+          : { mode: 'split-bottom' as const };
+        app.shell.add(widget, around.isLab ? 'main' : 'down', where);
+        open.set(id, widget);
       }
       app.shell.activateById(widget.id);
     }

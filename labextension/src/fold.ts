@@ -47,7 +47,8 @@ export const NOTHING: GpuState = {
   skew: 0
 };
 
-export const MOST_RECENT = 5;
+/** A burst of ends is told whole; the panel shows the newest few. */
+export const MOST_RECENT = 20;
 export const MOST_MOMENTS = 60;
 /** After so long without a reading the curve begins anew: what was in between nobody saw. */
 export const GAP_SECONDS = 30;

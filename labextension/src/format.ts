@@ -4,6 +4,7 @@
  * What is not known reads "n/a", never 0, which would be a measurement.
  */
 import type { DeviceView, QuotaView, WaitingReason, WorkloadView } from './types';
+import { endWord } from './words';
 
 export const MISSING = 'n/a';
 
@@ -172,6 +173,11 @@ export function gpus(uuids: readonly string[], devices: readonly DeviceView[]): 
   return parts.join(', ') || 'no GPU';
 }
 
+/** "is" or "are", as fits what `gpus` says of so many devices. */
+export function areOf(uuids: readonly string[] | undefined): string {
+  return (uuids?.length ?? 0) > 1 ? 'are' : 'is';
+}
+
 /** What a workload is called: its name, else what it runs, else its kind and number. */
 export function title(it: WorkloadView): string {
   return it.name || it.command || `${it.kind === 'job' ? 'Job' : 'Reservation'} ${it.id}`;
@@ -188,14 +194,14 @@ export function stateWord(it: WorkloadView): string {
   if (it.state === 'yielding') {
     return it.notice ? 'yielding' : 'clearing';
   }
-  return it.end ?? 'ended';
+  return endWord(it.end ?? 'ended');
 }
 
 /**
  * A sentence: why it waits or how it stands. The broker's own sentence names commands of the terminal; here
  * buttons stand in their place.
  */
-export function why(it: WorkloadView): string {
+export function why(it: WorkloadView, caller: string | null = null): string {
   const said = (it.reason ?? '').replace(
     / ?(Leave the line|Let it go) with `jupyter gpu [^`]*`\./g,
     ''
@@ -207,7 +213,22 @@ export function why(it: WorkloadView): string {
     const waits = it.paused ? WAITS.paused : it.waiting ? WAITS[it.waiting] : 'waits';
     return sentence(waits);
   }
-  return it.state === 'ended' ? sentence(endText(it)) : '';
+  return it.state === 'ended' ? sentence(endText(it, caller)) : '';
+}
+
+/** A toast shows so many characters. */
+const TOAST_LENGTH = 140;
+
+/** What is said once of an ask that has to wait: the place, and why as far as a toast has room. */
+export function waitText(it: WorkloadView, now: number): string {
+  const expected = isKnown(it.expected_start_at)
+    ? `, expected about ${when(it.expected_start_at, now)}`
+    : '';
+  const first = `You are ${place(it.ahead)}${expected}.`;
+  // The sentence that says why comes first; the place and the time were just said.
+  const [reason = ''] = /^.*?[.](?=\s|$)/.exec(why(it)) ?? [];
+  const both = reason.startsWith('You are ') ? first : `${first} ${reason}`.trim();
+  return both.length > TOAST_LENGTH ? first : both;
 }
 
 /** Begin with a capital and end with a full stop. */
@@ -219,14 +240,21 @@ export function sentence(text: string): string {
   return plain.charAt(0).toUpperCase() + plain.slice(1) + (/[.!?:]$/.test(plain) ? '' : '.');
 }
 
-/** How it ended and why, said once: "cancelled by ada", "failed (exit code 3)". */
-export function endText(it: WorkloadView): string {
+/** Who did it, as the caller reads it: "cancelled by you". */
+export function byYou(text: string, caller: string | null): string {
+  const said = text.replace(/\.$/, '');
+  const isOwn = caller !== null && said.endsWith(`by ${caller}`);
+  return isOwn ? `${said.slice(0, -caller.length)}you` : text;
+}
+
+/** How it ended and why, said once: "cancelled by ada", "failed (exit code 3)"; `caller` reads "you". */
+export function endText(it: WorkloadView, caller: string | null = null): string {
   const end = it.end ?? 'ended';
-  const detail = (it.detail ?? '').replace(/\.$/, '');
+  const detail = byYou(it.detail ?? '', caller).replace(/\.$/, '');
   if (!detail || detail === end || (end === 'succeeded' && detail === 'exit code 0')) {
-    return end;
+    return endWord(end);
   }
-  return detail.startsWith(`${end} `) ? detail : `${end} (${detail})`;
+  return detail.startsWith(`${end} `) ? detail : `${endWord(end)} (${detail})`;
 }
 
 /** Whether an end is one that its owner would rather not have had. */

@@ -46,7 +46,7 @@ const model: JupyterFrontEndPlugin<IGpuModel> = {
   description: 'Provides the GPUs of this server as the page knows them.',
   autoStart: true,
   provides: IGpuModel,
-  activate: app => new GpuModel(new Api(app.serviceManager.serverSettings))
+  activate: app => new GpuModel(new Api(app.serviceManager.serverSettings), window.localStorage)
 };
 
 /** Chooses: the settings. */
@@ -94,7 +94,7 @@ const commands: JupyterFrontEndPlugin<void> = {
       settings: chosen,
       restarts,
       isLab: lab !== null,
-      kernel: () => notebooks?.currentWidget?.sessionContext.session?.kernel?.id ?? null,
+      kernel: () => inFront(notebooks),
       file: () => {
         const [first, second] = files?.tracker.currentWidget?.selectedItems() ?? [];
         return first && !second ? first.path : null;
@@ -128,13 +128,8 @@ const panel: JupyterFrontEndPlugin<void> = {
       targets: () => (notebooks ? targets(notebooks) : []),
       defaults: () => chosen.choices
     });
-    notebooks?.currentChanged.connect(() => {
+    onFront(notebooks, () => {
       widget.refresh();
-    });
-    notebooks?.widgetAdded.connect((_, added) => {
-      added.sessionContext.kernelChanged.connect(() => {
-        widget.refresh();
-      });
     });
     app.shell.add(widget, 'left', { rank: 600 });
     restorer?.add(widget, widget.id);
@@ -149,13 +144,31 @@ const panel: JupyterFrontEndPlugin<void> = {
   }
 };
 
+/** The kernel of the notebook in front. */
+function inFront(notebooks: INotebookTracker | null): string | null {
+  return notebooks?.currentWidget?.sessionContext.session?.kernel?.id ?? null;
+}
+
+/** Act when another notebook is in front, or a notebook has another kernel. */
+function onFront(notebooks: INotebookTracker | null, act: () => void): void {
+  notebooks?.currentChanged.connect(act);
+  notebooks?.widgetAdded.connect((_, added) => {
+    added.sessionContext.kernelChanged.connect(act);
+  });
+}
+
 /** The kernels of open notebooks, that of the current one first. */
 function targets(notebooks: INotebookTracker): readonly ITarget[] {
   const found: ITarget[] = [];
   const add = (it: NotebookPanel | null): void => {
     const kernel = it?.sessionContext.session?.kernel?.id;
     if (it && kernel && !found.some(known => known.kernel === kernel)) {
-      found.push({ kernel, name: it.title.label });
+      const name = it.title.label;
+      // A second one of the same name is told apart by its path.
+      found.push({
+        kernel,
+        name: found.some(known => known.name === name) ? it.context.path : name
+      });
     }
   };
   add(notebooks.currentWidget);
@@ -169,14 +182,24 @@ const statusBar: JupyterFrontEndPlugin<void> = {
   description: 'One’s own lease, or what is free, in the status bar.',
   autoStart: true,
   requires: [IGpuModel, IGpuSettings],
-  optional: [IStatusBar],
-  activate: (app, gpu: IGpuModel, chosen: Settings, bar: IStatusBar | null) => {
+  optional: [IStatusBar, INotebookTracker],
+  activate: (
+    app,
+    gpu: IGpuModel,
+    chosen: Settings,
+    bar: IStatusBar | null,
+    notebooks: INotebookTracker | null
+  ) => {
+    const item = new StatusItem(gpu, runner(app), () => inFront(notebooks));
+    onFront(notebooks, () => {
+      item.refresh();
+    });
     const activeStateChanged = new Signal<Settings, void>(chosen);
     chosen.changed.connect(() => {
       activeStateChanged.emit();
     });
     bar?.registerStatusItem('jupyter-gpu:status', {
-      item: new StatusItem(gpu, runner(app)),
+      item,
       align: 'left',
       rank: 90,
       isActive: () => chosen.choices.showStatusBar,

@@ -5,7 +5,7 @@
 import * as React from 'react';
 
 import { ago, bytes, gpus, length, sentence } from './format';
-import { Badge, Button, Section, type IPartProps } from './parts';
+import { Badge, Button, Section, Sentence, type IPartProps } from './parts';
 import { kernelsWithGpus, memoryOf } from './select';
 import type { KernelView, Status } from './types';
 import type { GpuState } from './fold';
@@ -70,7 +70,7 @@ export function KernelRow(
         text =>
           text && (
             <div key={text} className="jp-Gpu-why">
-              {sentence(text)}
+              <Sentence text={sentence(text)} />
             </div>
           )
       )}

@@ -20,7 +20,12 @@ export interface IGpuModel {
   now(): number;
   /** Take in the answer to a request, ahead of the stream. */
   note(it: WorkloadView): void;
+  /** Show no more of what has ended until now, also after a reload. */
+  clearEnded(): void;
 }
+
+/** What the browser keeps for this page. */
+export type Memory = Pick<Storage, 'getItem' | 'setItem'>;
 
 export const IGpuModel = new Token<IGpuModel>(
   'jupyter-gpu:IGpuModel',
@@ -37,7 +42,10 @@ const HIDDEN_MS = 30_000;
 
 /** The model itself. */
 export class GpuModel implements IGpuModel, IDisposable {
-  constructor(readonly api: Api) {
+  constructor(
+    readonly api: Api,
+    private readonly _memory: Memory | null = null
+  ) {
     this._stream = new Stream({
       connect: () => api.connect(),
       diagnose: () => api.diagnose(),
@@ -83,6 +91,14 @@ export class GpuModel implements IGpuModel, IDisposable {
     if (!this._state.status?.workloads.some(known => known.id === it.id)) {
       this._take({ type: 'change', change: { changes: [it] } });
     }
+  }
+
+  clearEnded(): void {
+    const newest = this._state.recent[0]?.ended_at ?? 0;
+    if (newest > this._cleared()) {
+      this._memory?.setItem(this._clearedKey, String(newest));
+    }
+    this._set({ ...this._state, recent: [] });
   }
 
   dispose(): void {
@@ -140,10 +156,19 @@ export class GpuModel implements IGpuModel, IDisposable {
   }
 
   private _end(changes: readonly WorkloadView[]): void {
-    const ended = changes.filter(it => it.state === 'ended');
+    const cleared = this._cleared();
+    const ended = changes.filter(it => it.state === 'ended' && (it.ended_at ?? 0) > cleared);
     if (ended.length) {
       this._take({ type: 'change', change: { changes: ended } });
     }
+  }
+
+  private get _clearedKey(): string {
+    return `jupyter-gpu:cleared:${this._state.status?.store_id}`;
+  }
+
+  private _cleared(): number {
+    return Number(this._memory?.getItem(this._clearedKey) ?? -1);
   }
 
   private _tick(): void {

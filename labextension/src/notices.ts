@@ -2,13 +2,14 @@
  * What a person should be told without looking, and which button helps. Pure: each notice has a key, and who
  * shows them remembers the keys, so that each is told once.
  */
-import { endText, gpus, isBadEnd, isKnown, length, sentence, title, when } from './format';
+import { areOf, endText, gpus, isBadEnd, isKnown, length, sentence, title, when } from './format';
 import type { GpuState } from './fold';
 import { kernelOf } from './select';
 import type { WorkloadView } from './types';
+import { endWord, plainText } from './words';
 
 /** A button of a notice. */
-export type Action = 'restart' | 'later' | 'extend' | 'release' | 'log';
+export type Action = 'restart' | 'later' | 'extend' | 'release' | 'log' | 'panel';
 
 /** One thing to tell. */
 export interface Notice {
@@ -33,7 +34,17 @@ export function notices(state: GpuState, now: number): readonly Notice[] {
   const mine = state.status?.workloads.filter(it => it.is_mine) ?? [];
   const live = mine.flatMap(it => liveNotice(it, state, now) ?? []);
   const over = state.recent.filter(it => it.detail !== `cancelled by ${state.status?.caller}`);
-  return [...live, ...over.map(endNotice)];
+  return [...live, ...over.map(it => endNotice(it, state.status?.caller ?? null))];
+}
+
+/** Whether it tells that a job went well, which may be told of several at once. */
+export function isWellEnded(notice: Notice): boolean {
+  return notice.tone === 'success' && notice.key.endsWith(' ended');
+}
+
+/** One notice for several jobs that went well, in place of the first's. */
+export function together(first: Notice, count: number): Notice {
+  return { ...first, message: `${count} jobs ended: all succeeded.`, actions: ['panel'] };
 }
 
 function liveNotice(it: WorkloadView, state: GpuState, now: number): Notice | null {
@@ -49,7 +60,7 @@ function liveNotice(it: WorkloadView, state: GpuState, now: number): Notice | nu
     return {
       key: `${it.id} notice ${it.notice.reason}`,
       tone: 'warning',
-      message: `${title(it)} must leave ${names} by ${by} (${it.notice.reason}). Save what is on the GPU.`,
+      message: `${title(it)} must leave ${names} by ${by} (${endWord(it.notice.reason)}). Save what is on the GPU.`,
       actions: ['release'],
       ...about
     };
@@ -62,7 +73,7 @@ function liveNotice(it: WorkloadView, state: GpuState, now: number): Notice | nu
     return {
       key: `${it.id} restart ${it.granted_at}`,
       tone: 'info',
-      message: `${names} is yours for ${title(it)}. ${sentence(restart)}`,
+      message: `${names} ${areOf(it.devices)} yours for ${title(it)}. ${plainText(sentence(restart))}`,
       actions: ['restart', 'later'],
       ...about
     };
@@ -81,7 +92,7 @@ function grantNotice(it: WorkloadView, names: string, now: number, about: About)
     ...about,
     key: `${it.id} granted ${it.granted_at}`,
     tone: 'success',
-    message: `${names} is yours for ${title(it)}, until ${when(it.ends_at, now)}.`,
+    message: `${names} ${areOf(it.devices)} yours for ${title(it)}, until ${when(it.ends_at, now)}.`,
     actions: [],
     at: it.granted_at
   };
@@ -101,19 +112,19 @@ function endingNotice(it: WorkloadView, names: string, now: number, about: About
   return {
     key: `${it.id} ends ${it.ends_at} ${warned}`,
     tone: 'warning',
-    message: `${names} is yours for ${length(Math.max(60, rest))} more: ${title(it)}.`,
+    message: `${names} ${areOf(it.devices)} yours for ${length(Math.max(60, rest))} more: ${title(it)}.`,
     actions: ['extend', 'release'],
     ...about
   };
 }
 
-function endNotice(it: WorkloadView): Notice {
+function endNotice(it: WorkloadView, caller: string | null): Notice {
   const isJob = it.kind === 'job';
   const what = isJob ? `Job ${it.id} (${title(it)})` : `The reservation for ${title(it)}`;
   return {
     key: `${it.id} ended`,
     tone: isBadEnd(it) ? 'error' : it.end === 'succeeded' ? 'success' : 'info',
-    message: `${what} ended: ${endText(it)}.`,
+    message: `${what} ended: ${plainText(endText(it, caller))}.`,
     actions: isJob && (it.attempt ?? 0) > 0 ? ['log'] : [],
     at: it.ended_at ?? null,
     workload: it.id,

@@ -2,18 +2,24 @@
 import { Notification } from '@jupyterlab/apputils';
 
 import { Refusal } from './api';
-import { length } from './format';
+import { length, sentence } from './format';
 import type { IGpuModel } from './model';
-import { type Action, type Notice, notices } from './notices';
+import { type Action, isWellEnded, type Notice, notices, together } from './notices';
 import type { Run } from './parts';
 import type { Settings } from './settings';
+import { plainText } from './words';
 
 const HOUR = 3600;
+/** What is good news goes by itself. */
+const READ_MS = 10_000;
+/** Jobs that end well so shortly one after the other are told in one notice. */
+const TOGETHER_MS = 5000;
 
 /** Show notices as long as the page lives. */
 export function notify(model: IGpuModel, settings: Settings, run: Run): void {
   const opened = Date.now() / 1000;
   const told = new Map<string, string>();
+  const showWellEnded = collector(run);
 
   const look = (): void => {
     const now = model.now();
@@ -22,7 +28,9 @@ export function notify(model: IGpuModel, settings: Settings, run: Run): void {
     for (const notice of found) {
       // What happened before the page opened is no news; what still holds is.
       if (!told.has(notice.key) && (notice.at === null || notice.at >= since)) {
-        told.set(notice.key, show(notice, run));
+        const id = isWellEnded(notice) ? showWellEnded(notice) : show(notice, run);
+        // Only what holds still can be over; what happened stays told.
+        told.set(notice.key, notice.at === null ? id : '');
       }
     }
     const keys = new Set(found.map(it => it.key));
@@ -39,11 +47,38 @@ export function notify(model: IGpuModel, settings: Settings, run: Run): void {
   look();
 }
 
+/** Shows that jobs ended well, several within a few seconds as one notice. */
+function collector(run: Run): (notice: Notice) => string {
+  let shown: { id: string; first: Notice; count: number; at: number } | null = null;
+  return notice => {
+    const at = Date.now();
+    if (shown !== null && at - shown.at < TOGETHER_MS) {
+      const { id, first } = shown;
+      const count = shown.count + 1;
+      const both = together(first, count);
+      if (Notification.update({ id, message: both.message, ...options(both, run) })) {
+        shown = { id, first, count, at };
+        return id;
+      }
+    }
+    const id = show(notice, run);
+    shown = { id, first: notice, count: 1, at };
+    return id;
+  };
+}
+
 function show(notice: Notice, run: Run): string {
-  return Notification.emit(notice.message, notice.tone, {
-    autoClose: notice.tone === 'success' && !notice.actions.length ? 5000 : false,
+  return Notification.emit(notice.message, notice.tone, options(notice, run));
+}
+
+function options(
+  notice: Notice,
+  run: Run
+): Pick<Notification.IOptions<never>, 'actions' | 'autoClose'> {
+  return {
+    autoClose: notice.tone === 'success' ? READ_MS : false,
     actions: notice.actions.map(action => button(action, notice, run))
-  });
+  };
 }
 
 function button(action: Action, notice: Notice, run: Run): Notification.IAction {
@@ -74,6 +109,13 @@ function button(action: Action, notice: Notice, run: Run): Notification.IAction 
           run('gpu:release', args);
         }
       };
+    case 'panel':
+      return {
+        label: 'Show the GPUs',
+        callback: () => {
+          run('gpu:open-panel');
+        }
+      };
     case 'log':
       return {
         label: 'Show log',
@@ -87,8 +129,9 @@ function button(action: Action, notice: Notice, run: Run): Notification.IAction 
 
 /** Why something did not work and what to do now, in the broker's words. */
 export function troubleText(error: unknown): string {
-  const hint = error instanceof Refusal && error.hint ? ` ${error.hint}` : '';
-  return `${error instanceof Error ? error.message : String(error)}${hint}`;
+  const message = sentence(error instanceof Error ? error.message : String(error));
+  const hint = error instanceof Refusal && error.hint ? ` ${sentence(error.hint)}` : '';
+  return plainText(message + hint);
 }
 
 /** Say it. */

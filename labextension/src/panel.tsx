@@ -4,6 +4,7 @@ import type { Message } from '@lumino/messaging';
 import * as React from 'react';
 
 import { Devices } from './devices';
+import { Ended } from './ended';
 import type { GpuState } from './fold';
 import { gpuIcon } from './icons';
 import { Kernels } from './kernels';
@@ -81,7 +82,7 @@ export function Panel(props: {
       ) : (
         <>
           <Devices status={status} history={state.history} now={now} />
-          <Work status={status} recent={state.recent} now={now} run={run} />
+          <Work state={state} status={status} now={now} run={run} />
           {status.devices.length > 0 && (
             <ReserveForm
               state={state}
@@ -92,6 +93,7 @@ export function Panel(props: {
               run={run}
             />
           )}
+          <Ended recent={state.recent} caller={status.caller} now={now} run={run} />
           <Kernels state={state} now={now} run={run} />
           <Quotas quotas={status.quotas} now={now} />
           <p className="jp-Gpu-text">

@@ -1,33 +1,23 @@
 /** The caller's own work: how each stands and why, what can be done about it, and how the lines are. */
 import * as React from 'react';
 
-import {
-  endText,
-  facts,
-  isBadEnd,
-  length,
-  plural,
-  sentence,
-  stateWord,
-  title,
-  why
-} from './format';
+import { byYou, facts, isBadEnd, length, plural, sentence, stateWord, title, why } from './format';
 import { Badge, Button, Section, Sentence, type IPartProps, type Run, type Tone } from './parts';
-import { myWork } from './select';
+import { apart, myWork } from './select';
+import type { GpuState } from './fold';
 import type { DeviceView, Status, WorkloadView } from './types';
+import { endWord } from './words';
 
 export const HOUR = 3600;
 
-/** One's own live work, what of it ended lately, and how many wait in each queue. */
-export function Work(
-  props: IPartProps & { status: Status; recent: readonly WorkloadView[] }
-): React.JSX.Element {
-  const { status, recent, now, run } = props;
+/** One's own live work, and how many wait in each queue. */
+export function Work(props: IPartProps & { state: GpuState; status: Status }): React.JSX.Element {
+  const { state, status, now, run } = props;
   const mine = myWork(status);
   const more = status.more_of_mine ?? 0;
   return (
     <Section title="My work" aside={<Lines waiting={status.waiting} />}>
-      {mine.length + recent.length === 0 && (
+      {mine.length === 0 && (
         <p className="jp-Gpu-text">
           Nothing of yours runs or waits.
           {status.devices.length > 0 &&
@@ -35,8 +25,16 @@ export function Work(
         </p>
       )}
       <ul className="jp-Gpu-list">
-        {[...mine, ...recent].map(it => (
-          <WorkRow key={it.id} it={it} devices={status.devices} now={now} run={run} />
+        {mine.map(it => (
+          <WorkRow
+            key={it.id}
+            it={it}
+            apart={apart(it, state)}
+            caller={status.caller}
+            devices={status.devices}
+            now={now}
+            run={run}
+          />
         ))}
       </ul>
       {more > 0 && <p className="jp-Gpu-text">and {plural(more, 'waiting job')} more of yours</p>}
@@ -45,27 +43,35 @@ export function Work(
   );
 }
 
-/** One workload. */
+/** One workload; `apart` tells it from another of the same name. */
 export function WorkRow(
-  props: IPartProps & { it: WorkloadView; devices: readonly DeviceView[] }
+  props: IPartProps & {
+    it: WorkloadView;
+    apart?: string;
+    caller?: string;
+    devices: readonly DeviceView[];
+  }
 ): React.JSX.Element {
   const { it, devices, now, run } = props;
   const word = stateWord(it);
+  const text = said(it, props.caller ?? null);
   return (
     <li className="jp-Gpu-row" data-gpu="workload" data-id={it.id}>
       <div className="jp-Gpu-line">
         <span className="jp-Gpu-name" title={it.command || undefined}>
           <span className="jp-Gpu-ellipsis">{title(it)}</span>
-          <span className="jp-Gpu-muted">{it.kind === 'job' ? `job ${it.id}` : ''}</span>
+          <span className="jp-Gpu-muted jp-Gpu-ellipsis">
+            {it.kind === 'job' ? `job ${it.id}` : props.apart}
+          </span>
         </span>
         <Badge tone={toneOf(it)} gpu="workload-state">
           {word}
         </Badge>
       </div>
       <div className="jp-Gpu-muted">{facts(it, devices, now).join(' · ')}</div>
-      {said(it) && (
+      {text && (
         <div className="jp-Gpu-why">
-          <Sentence text={said(it)} />
+          <Sentence text={text} />
         </div>
       )}
       <Actions it={it} run={run} />
@@ -74,17 +80,18 @@ export function WorkRow(
 }
 
 /** What the state and the facts do not say already. */
-function said(it: WorkloadView): string {
+function said(it: WorkloadView, caller: string | null): string {
   switch (it.state) {
     case 'queued':
       return why(it);
     case 'active':
       return it.overtime ? why(it) : '';
     case 'yielding':
-      return it.notice ? sentence(it.notice.detail || it.notice.reason) : why(it);
+      return it.notice
+        ? sentence(byYou(it.notice.detail, caller) || endWord(it.notice.reason))
+        : why(it);
     case 'ended':
-      // The state says "cancelled" already.
-      return endText(it) === it.end ? '' : sentence((it.detail ?? '').replace(`${it.end} `, ''));
+      return why(it, caller);
   }
 }
 
@@ -154,7 +161,8 @@ function Actions(props: { it: WorkloadView; run: Run }): React.JSX.Element | nul
   return buttons.length ? <div className="jp-Gpu-actions">{buttons}</div> : null;
 }
 
-function toneOf(it: WorkloadView): Tone {
+/** How the word of a state is coloured. */
+export function toneOf(it: WorkloadView): Tone {
   switch (it.state) {
     case 'queued':
       return 'plain';

@@ -4,16 +4,30 @@ import * as React from 'react';
 import { plural } from './format';
 import { Button, Section, type Run } from './parts';
 import type { GpuState } from './fold';
-import { classes, outlook, reservationOf } from './select';
+import { classes, lack, outlook, reservationOf } from './select';
 import type { Status } from './types';
 
 const GIB = 1024 ** 3;
+const HOUR = 3600;
 const SHORTEST_HOURS = 0.25;
 
 /** A kernel that a reservation can be for. */
 export interface ITarget {
   readonly kernel: string;
   readonly name: string;
+}
+
+/** What is wrong with what was typed; empty where nothing is. */
+export function flaw(devices: string, hours: string, memory = ''): string {
+  const count = Number(devices);
+  const seconds = Math.round(Number(hours) * HOUR);
+  if (!devices.trim() || !Number.isInteger(count) || count < 1) {
+    return 'GPUs: a whole number, 1 or more.';
+  }
+  if (!hours.trim() || !(seconds >= SHORTEST_HOURS * HOUR)) {
+    return `Hours: ${SHORTEST_HOURS} or more.`;
+  }
+  return memory.trim() && !(Number(memory) > 0) ? 'GiB of each: more than 0, or empty.' : '';
 }
 
 /** The form. `targets` are the kernels of open notebooks, the current one first. */
@@ -34,13 +48,13 @@ export function ReserveForm(props: {
   const kinds = classes(status);
   const target = targets.find(it => it.kernel === chosen) ?? targets[0];
   const count = Number(devices);
-  const seconds = Math.round(Number(hours) * 3600);
-  const isMeant = Number.isInteger(count) && count >= 1 && seconds >= SHORTEST_HOURS * 3600;
+  const seconds = Math.round(Number(hours) * HOUR);
+  const wrong = flaw(devices, hours, memory) || lack(status, count, deviceClass || null);
   const has = target ? reservationOf(state, target.kernel) : null;
 
   const submit = (event: React.FormEvent): void => {
     event.preventDefault();
-    if (target && isMeant && has === null) {
+    if (target && !wrong && has === null) {
       run('gpu:reserve', {
         kernel: target.kernel,
         devices: count,
@@ -145,16 +159,14 @@ export function ReserveForm(props: {
             <span className="jp-Gpu-muted" aria-live="polite" data-gpu="reserve-outlook">
               {has !== null
                 ? `It ${has.state === 'queued' ? 'is in line' : 'has its GPUs'} already.`
-                : isMeant
-                  ? outlook(status, count, deviceClass || null, now)
-                  : ''}
+                : wrong || outlook(status, count, deviceClass || null, now)}
             </span>
             <button
               type="submit"
               className="jp-Gpu-button jp-mod-accept"
               data-gpu="reserve-submit"
-              disabled={has !== null}
-              title={`Reserve ${plural(count || 1, 'GPU')} for ${target.name}`}
+              disabled={has !== null || wrong !== ''}
+              title={wrong || `Reserve ${plural(count, 'GPU')} for ${target.name}`}
             >
               Reserve
             </button>

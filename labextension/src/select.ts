@@ -1,5 +1,5 @@
 /** Questions to the state that several faces ask. Pure. */
-import { gpus, isKnown, place, plural, timeLeft, when } from './format';
+import { gpus, isKnown, place, plural, timeLeft, title, when } from './format';
 import type { GpuState } from './fold';
 import type { DeviceView, KernelView, Status, WorkloadView } from './types';
 
@@ -64,6 +64,10 @@ export function kernelGpu(state: GpuState, kernelId: string | null, now: number)
     const caption = state.trouble?.message ?? 'The GPUs of this server are not known yet.';
     return { standing: 'away', label: 'GPU n/a', caption, workload: null };
   }
+  if (kernelId === null) {
+    const caption = 'No kernel runs here. Start one to reserve a GPU for it.';
+    return { standing: 'none', label: 'No GPU', caption, workload: null };
+  }
   if (it === null) {
     return unreserved(kernel, devices);
   }
@@ -118,26 +122,36 @@ function unreserved(kernel: KernelView | null, devices: readonly DeviceView[]): 
   };
 }
 
-/** What the status bar says: one's own lease first, then one's place in line, else what is free. */
-export function summary(state: GpuState, now: number): string {
+/**
+ * What the status bar says: how the notebook in front stands, else one's own lease and whose it is, then one's place
+ * in line, else what is free. `kernelId` is the kernel of the notebook in front.
+ */
+export function summary(state: GpuState, now: number, kernelId: string | null): string {
   if (state.status === null || state.link !== 'open') {
     return state.link === 'connecting' ? 'GPUs' : 'GPUs: away';
   }
   const { devices } = state.status;
+  const front = kernelId === null ? null : reservationOf(state, kernelId);
+  if (front) {
+    return front.state === 'queued' ? `GPU: ${place(front.ahead)}` : lease(front, devices, now);
+  }
   const mine = myWork(state.status).filter(it => it.kind === 'reservation');
   const held = mine.find(it => it.state === 'active' || it.state === 'yielding');
   if (held) {
-    const names = gpus(held.devices ?? [], devices);
-    return `${names} · ${lasting(held, now)}`;
+    return `${title(held)}: ${lease(held, devices, now)}`;
   }
   const waits = mine[0];
   if (waits) {
-    return `GPU: ${place(waits.ahead)}`;
+    return `${title(waits)}: ${place(waits.ahead)}`;
   }
   if (!devices.length) {
     return 'No GPU';
   }
   return `${devices.filter(isFree).length} of ${plural(devices.length, 'GPU')} free`;
+}
+
+function lease(it: WorkloadView, devices: readonly DeviceView[], now: number): string {
+  return `${gpus(it.devices ?? [], devices)} · ${lasting(it, now)}`;
 }
 
 function lasting(it: WorkloadView, now: number): string {
@@ -147,9 +161,25 @@ function lasting(it: WorkloadView, now: number): string {
   return it.overtime ? 'overtime' : timeLeft(it.ends_at, now);
 }
 
-/** Kernels that hold GPUs or wait for one. */
+/** Kernels that hold GPUs; what only waits stands under one's own work. */
 export function kernelsWithGpus(state: GpuState): readonly KernelView[] {
-  return state.kernels.filter(it => (it.devices ?? []).length > 0 || isKnown(it.workload));
+  return state.kernels.filter(it => {
+    const standing = reservationOf(state, it.kernel_id)?.state ?? 'queued';
+    return (it.devices ?? []).length > 0 || standing !== 'queued';
+  });
+}
+
+/** What tells a reservation from another of the same name: its notebook's path, else its kernel; empty if nothing. */
+export function apart(it: WorkloadView, state: GpuState): string {
+  const twins = state.status?.workloads.filter(other => other.is_mine && other.name === it.name);
+  if (it.holder?.kind !== 'kernel' || (twins?.length ?? 0) < 2) {
+    return '';
+  }
+  const path = (of: WorkloadView): string | null =>
+    (of.holder?.kind === 'kernel' && kernelOf(state, of.holder.name)?.notebook) || null;
+  const own = path(it);
+  const isAlone = !twins?.some(other => other.id !== it.id && path(other) === own);
+  return own !== null && isAlone ? own : `kernel ${it.holder.name.slice(0, 8)}`;
 }
 
 /** The memory in use on a kernel's devices, or null where none of them was read. */
@@ -161,6 +191,22 @@ export function memoryOf(kernel: KernelView, status: Status | null): number | nu
   return read.length ? read.reduce((sum, used) => sum + used, 0) : null;
 }
 
+function kinOf(status: Status, deviceClass: string | null): readonly DeviceView[] {
+  return status.devices.filter(it => deviceClass === null || it.device_class === deviceClass);
+}
+
+/** Why there are never so many GPUs of a class here; empty where there are. */
+export function lack(status: Status, count: number, deviceClass: string | null): string {
+  const kin = kinOf(status, deviceClass).length;
+  if (kin >= count) {
+    return '';
+  }
+  const such = deviceClass === null ? 'GPU' : 'such GPU';
+  return kin
+    ? `There ${kin === 1 ? 'is' : 'are'} only ${plural(kin, such)} here.`
+    : `There is no ${such} here.`;
+}
+
 /** What asking for so many GPUs of a class would come to, said before it is asked. */
 export function outlook(
   status: Status,
@@ -168,29 +214,28 @@ export function outlook(
   deviceClass: string | null,
   now: number
 ): string {
-  const kin = status.devices.filter(it => deviceClass === null || it.device_class === deviceClass);
-  if (kin.length < count) {
-    return kin.length
-      ? `There ${kin.length === 1 ? 'is' : 'are'} only ${plural(kin.length, 'such GPU')} here.`
-      : 'There is no such GPU here.';
+  const lacks = lack(status, count, deviceClass);
+  if (lacks) {
+    return lacks;
   }
+  const kin = kinOf(status, deviceClass);
   const free = kin.filter(isFree);
   const line = status.waiting.interactive ?? 0;
   const behind = line ? ` ${plural(line, 'reservation')} in line already.` : '';
   if (free.length >= count) {
     return `${free.length} of ${plural(kin.length, 'GPU')} free now.${behind}`;
   }
-  const lack = free.length ? `Only ${free.length} free now` : 'No GPU is free now';
+  const scarce = free.length ? `Only ${free.length} free now` : 'No GPU is free now';
   const works = new Map(status.workloads.map(it => [it.id, it]));
   const runsJob = (it: DeviceView): boolean =>
     it.workloads?.some(id => works.get(id)?.kind === 'job') ?? false;
   if (kin.some(runsJob)) {
-    return `${lack}; a job may yield for you.${behind}`;
+    return `${scarce}; a job may yield for you.${behind}`;
   }
   const ends = kin
     .filter(it => !isFree(it) && isKnown(it.free_at) && it.free_at > now)
     .map(it => it.free_at ?? 0)
     .sort((a, b) => a - b);
   const next = ends[count - free.length - 1];
-  return `${lack}; you would wait${isKnown(next) ? `, about until ${when(next, now)}` : ''}.${behind}`;
+  return `${scarce}; you would wait${isKnown(next) ? `, about until ${when(next, now)}` : ''}.${behind}`;
 }

@@ -11,13 +11,23 @@ import { summary } from './select';
 export class StatusItem extends ReactWidget {
   constructor(
     private readonly _model: IGpuModel,
-    private readonly _run: Run
+    private readonly _run: Run,
+    private readonly _kernel: () => string | null
   ) {
     super();
     this.addClass('jp-Gpu-status');
-    _model.changed.connect(this._onChanged, this);
+    _model.changed.connect(this.refresh, this);
     // What was told before this was made.
-    this._onChanged();
+    this.refresh();
+  }
+
+  /** Say anew how the notebook in front stands, if that differs. */
+  refresh(): void {
+    const text = summary(this._model.state, this._model.now(), this._kernel());
+    if (text !== this._text) {
+      this._text = text;
+      this.update();
+    }
   }
 
   protected override render(): React.JSX.Element {
@@ -35,14 +45,6 @@ export class StatusItem extends ReactWidget {
         {this._text}
       </button>
     );
-  }
-
-  private _onChanged(): void {
-    const text = summary(this._model.state, this._model.now());
-    if (text !== this._text) {
-      this._text = text;
-      this.update();
-    }
   }
 
   private _text = 'GPUs';

@@ -84,6 +84,9 @@ export class KernelItem extends ReactWidget {
         items.push({ command: 'gpu:reserve', args });
       }
     }
+    if (kernel === null && standing !== 'away') {
+      items.push({ command: 'gpu:without-kernel' });
+    }
     if (kernel !== null && standing === 'restart') {
       items.push({ command: 'gpu:pin', args: { kernel } });
     }

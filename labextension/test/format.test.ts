@@ -137,7 +137,10 @@ describe('how work stands', () => {
     assert.equal(format.stateWord(work(1, { state: 'yielding' })), 'clearing');
     const notice = { reason: 'preempted', yield_by: NOON, detail: '' } as const;
     assert.equal(format.stateWord(work(1, { state: 'yielding', notice })), 'yielding');
-    assert.equal(format.stateWord(work(1, { state: 'ended', end: 'gpu-oom' })), 'gpu-oom');
+    assert.equal(
+      format.stateWord(work(1, { state: 'ended', end: 'gpu-oom' })),
+      'GPU out of memory'
+    );
   });
 
   it('is said in the broker’s sentence, without commands of the terminal that are buttons here', () => {
@@ -154,6 +157,18 @@ describe('how work stands', () => {
       format.why(work(7, { state: 'queued', reason: paused })),
       'It is paused and keeps its place.'
     );
+  });
+
+  it('is said once and short enough for a toast when one has to wait', () => {
+    const said = (reason: string): string =>
+      format.waitText(work(7, { state: 'queued', ahead: 0, reason }), NOON);
+    const where = 'You are first in queue interactive. Expected by about 14:05.';
+    assert.equal(
+      said(`No GPU is free: ada has 0.5 of it. ${where}`),
+      'You are 1st in line. No GPU is free: ada has 0.5 of it.'
+    );
+    assert.equal(said(where), 'You are 1st in line.');
+    assert.equal(said(`${'long '.repeat(30)}. ${where}`), 'You are 1st in line.');
   });
 
   it('keeps a command that has no button here', () => {
@@ -175,8 +190,11 @@ describe('how work stands', () => {
     const end = (more: object): string => format.endText(work(1, { state: 'ended', ...more }));
     assert.equal(end({ end: 'succeeded', detail: 'exit code 0' }), 'succeeded');
     assert.equal(end({ end: 'cancelled', detail: 'cancelled by ada.' }), 'cancelled by ada');
-    assert.equal(end({ end: 'gpu-oom', detail: 'peak 79 GiB' }), 'gpu-oom (peak 79 GiB)');
+    assert.equal(end({ end: 'gpu-oom', detail: 'peak 79 GiB' }), 'GPU out of memory (peak 79 GiB)');
     assert.equal(end({}), 'ended');
+    const own = work(1, { state: 'ended', end: 'cancelled', detail: 'cancelled by ada.' });
+    assert.equal(format.endText(own, 'ada'), 'cancelled by you');
+    assert.equal(format.endText(own, 'da'), 'cancelled by ada');
   });
 
   it('knows good ends from bad ones', () => {

@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 
 import { fold, type GpuState } from '../src/fold';
-import { notices } from '../src/notices';
+import { isWellEnded, type Notice, notices, together } from '../src/notices';
 import type { WorkloadView } from '../src/types';
 import { kernel, NOON, reservation, state, work } from './builders';
 
@@ -53,6 +53,12 @@ describe('a grant', () => {
     assert.deepEqual(notices(state({ workloads: [atOnce] }), NOON), []);
   });
 
+  it('of several GPUs is told in the plural', () => {
+    const two = { devices: ['GPU-0', 'GPU-1'], submitted_at: NOON - 600, granted_at: NOON };
+    const [notice] = notices(state({ workloads: [reservation(1, two)] }), NOON);
+    assert.equal(notice.message, 'GPU 0, 1 are yours for a.ipynb, until 14:00.');
+  });
+
   it('that needs a restart says why, offers it, and holds until it is done', () => {
     const needs = kernel({ workload: 1, restart_needed: 'CUDA is loaded already' });
     const [notice] = notices(state({ workloads: [reservation(1)] }, [needs]), NOON);
@@ -72,7 +78,7 @@ describe('a notice to leave', () => {
     assert.equal(told.tone, 'warning');
     assert.equal(
       told.message,
-      'a.ipynb must leave GPU 0 by 12:01 (expired). Save what is on the GPU.'
+      'a.ipynb must leave GPU 0 by 12:01 (time is over). Save what is on the GPU.'
     );
   });
 
@@ -95,11 +101,25 @@ describe('an end', () => {
     assert.deepEqual([told.actions, told.at], [['log'], NOON]);
   });
 
+  it('that went well can be told together with others, and a bad one cannot', () => {
+    const of = (end: 'succeeded' | 'failed' | 'cancelled'): Notice =>
+      notices(ended(work(1, { state: 'ended', end, attempt: 1, ended_at: NOON })), NOON)[0];
+    assert.deepEqual((['succeeded', 'failed', 'cancelled'] as const).map(of).map(isWellEnded), [
+      true,
+      false,
+      false
+    ]);
+    const all = together(of('succeeded'), 4);
+    assert.deepEqual([all.message, all.actions], ['4 jobs ended: all succeeded.', ['panel']]);
+    const waited = reservation(1, { submitted_at: NOON - 600, granted_at: NOON });
+    assert.equal(isWellEnded(notices(state({ workloads: [waited] }), NOON)[0]), false);
+  });
+
   it('that is bad is told as such, with its evidence', () => {
     const it_ = work(1, { state: 'ended', end: 'gpu-oom', detail: 'peak 79 GiB' });
     const [told] = notices(ended(it_), NOON);
     assert.deepEqual([told.tone, told.actions], ['error', []]);
-    assert.equal(told.message, 'Job 1 (digits) ended: gpu-oom (peak 79 GiB).');
+    assert.equal(told.message, 'Job 1 (digits) ended: GPU out of memory (peak 79 GiB).');
   });
 
   it('that one made oneself is not told, and one that another made is', () => {
@@ -119,6 +139,6 @@ describe('an end', () => {
 
   it('of a reservation is told where nobody gave it back', () => {
     const [told] = notices(ended(reservation(1, { state: 'ended', end: 'expired' })), NOON);
-    assert.equal(told.message, 'The reservation for a.ipynb ended: expired.');
+    assert.equal(told.message, 'The reservation for a.ipynb ended: time is over.');
   });
 });

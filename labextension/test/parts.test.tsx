@@ -4,11 +4,13 @@ import * as React from 'react';
 import { renderToStaticMarkup } from 'react-dom/server';
 
 import { DeviceRow, Devices } from '../src/devices';
+import { Ended } from '../src/ended';
 import { KernelRow, Kernels } from '../src/kernels';
 import { curve, Meter, Sentence } from '../src/parts';
 import { Work, WorkRow } from '../src/queue';
 import { Quotas } from '../src/quota';
-import { ReserveForm } from '../src/reserve';
+import { flaw, ReserveForm } from '../src/reserve';
+import { JobFields, type IJobText, jobFlaw, jobOf } from '../src/jobform';
 import { device, GIB, kernel, NOON, reservation, state, status, work } from './builders';
 
 const run = (): void => undefined;
@@ -71,8 +73,6 @@ describe('a workload', () => {
     assert.deepEqual(buttons(work(1, { attempt: 1 })), ['log-open', 'cancel']);
     assert.deepEqual(buttons(work(1, { state: 'queued', paused: true })), ['let-go', 'cancel']);
     assert.deepEqual(buttons(work(1, { state: 'yielding', attempt: 1 })), ['log-open']);
-    assert.deepEqual(buttons(work(1, { state: 'ended', attempt: 1 })), ['log-open']);
-    assert.deepEqual(buttons(reservation(1, { state: 'ended' })), []);
   });
 
   it('has a state, and a button that says what it is about', () => {
@@ -85,7 +85,12 @@ describe('a workload', () => {
   it('that waits says why and tells changes of its place to those who do not look', () => {
     const waits = reservation(1, { state: 'queued', ahead: 0, reason: 'No GPU is free.' });
     const found = html(
-      <Work status={status({ workloads: [waits] })} recent={[]} now={NOON} run={run} />
+      <Work
+        state={state({ workloads: [waits] })}
+        status={status({ workloads: [waits] })}
+        now={NOON}
+        run={run}
+      />
     );
     assert.match(found, /No GPU is free\./);
     assert.match(found, /aria-live="polite">a.ipynb: 1st in line</);
@@ -93,7 +98,80 @@ describe('a workload', () => {
 
   it('that the document leaves out is counted', () => {
     const many = status({ workloads: [work(1)], more_of_mine: 3 });
-    assert.match(text(<Work status={many} recent={[]} now={NOON} run={run} />), /3 waiting jobs/);
+    assert.match(
+      text(<Work state={state()} status={many} now={NOON} run={run} />),
+      /3 waiting jobs/
+    );
+  });
+});
+
+describe('what ended lately', () => {
+  const over = (id: number, more: object = {}): ReturnType<typeof work> =>
+    work(id, { state: 'ended', end: 'succeeded', attempt: 1, ended_at: NOON - 600, ...more });
+  const fold = (...recent: ReturnType<typeof work>[]): string =>
+    html(<Ended recent={recent} caller="ada" now={NOON} run={run} />);
+
+  it('is a line each with its log, at most five, and can be cleared', () => {
+    const found = fold(...[1, 2, 3, 4, 5, 6].map(id => over(id)));
+    assert.equal(found.match(/data-gpu="workload" data-id/g)?.length, 5);
+    assert.equal(found.match(/data-gpu="log-open"/g)?.length, 5);
+    assert.match(found, /data-gpu="workload-state">succeeded</);
+    assert.match(found, /data-gpu="ended-clear"/);
+    assert.equal(fold(), '');
+    assert.doesNotMatch(fold(reservation(1, { state: 'ended' })), /log-open/);
+  });
+
+  it('is folded unless one failed or ended just now', () => {
+    const isOpen = (...recent: ReturnType<typeof work>[]): boolean =>
+      /<details[^>]* open/.test(fold(...recent));
+    assert.equal(isOpen(over(1), over(2)), false);
+    assert.equal(isOpen(over(1), over(2, { end: 'failed' })), true);
+    assert.equal(isOpen(over(1, { end: 'cancelled', ended_at: NOON - 30 })), true);
+  });
+
+  it('says who cancelled it', () => {
+    const it_ = over(1, { end: 'cancelled', detail: 'cancelled by ada' });
+    assert.match(fold(it_), /Cancelled by you\./);
+  });
+});
+
+describe('the dialog for a job', () => {
+  const typed: IJobText = { devices: '2', hours: '', queue: '', name: 'x', words: '--lr 1' };
+
+  it('says what is wrong with what is typed', () => {
+    const wrong = (more: Partial<IJobText>): string => jobFlaw({ ...typed, ...more }, status());
+    assert.equal(wrong({}), '');
+    assert.equal(wrong({ devices: '0' }), '');
+    assert.equal(wrong({ devices: '8' }), 'There are only 2 GPUs here.');
+    for (const devices of ['', '-3', '1.5']) {
+      assert.match(wrong({ devices }), /^GPUs: a whole number/);
+    }
+    assert.match(wrong({ hours: '-1' }), /^Hours/);
+    assert.equal(jobFlaw({ ...typed, devices: '8' }, status({ devices: [] })), '');
+  });
+
+  it('has what was typed again, with the reason of a refusal, and bounds of its fields', () => {
+    const found = html(
+      <JobFields
+        isNotebook={false}
+        queues={[]}
+        status={status()}
+        begin={typed}
+        refusal="No."
+        onTyped={run}
+      />
+    );
+    assert.match(found, /data-gpu="submit-flaw">No\.</);
+    assert.match(found, /max="2"/);
+    assert.match(found, /value="--lr 1"/);
+  });
+
+  it('leaves to the broker what was left empty', () => {
+    assert.deepEqual(jobOf('a.py', { ...typed, name: ' ', words: '' }), {
+      path: 'a.py',
+      devices: 2
+    });
+    assert.equal(jobOf('a.py', { ...typed, hours: '0.5' }).duration_seconds, 1800);
   });
 });
 
@@ -157,6 +235,28 @@ describe('the form', () => {
     assert.doesNotMatch(plain, /reserve-class|reserve-memory/);
     const mixed = [device(0), device(1, { device_class: 'h100', shareable: true })];
     assert.match(form({ devices: mixed }), /reserve-class[^]*reserve-memory/);
+  });
+
+  it('says what is wrong, and asks for nothing of that kind', () => {
+    for (const devices of ['0', '-3', '', '1.5']) {
+      assert.match(flaw(devices, '2'), /^GPUs/);
+    }
+    for (const hours of ['-1', '', '0', '0.1']) {
+      assert.match(flaw('1', hours), /^Hours/);
+    }
+    assert.match(flaw('1', '2', '-4'), /^GiB/);
+    assert.equal(flaw('1', '2', '4'), '');
+    const two = html(
+      <ReserveForm
+        state={state()}
+        status={status()}
+        targets={[{ kernel: 'k1', name: 'a.ipynb' }]}
+        defaults={{ devices: 3, hours: 2 }}
+        now={NOON}
+        run={run}
+      />
+    );
+    assert.match(two, /only 2 GPUs here[^]*disabled/);
   });
 
   it('does not ask twice for one kernel', () => {

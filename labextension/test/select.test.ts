@@ -3,6 +3,7 @@ import { describe, it } from 'node:test';
 
 import { fold, NOTHING } from '../src/fold';
 import {
+  apart,
   jobQueues,
   kernelGpu,
   kernelsWithGpus,
@@ -109,34 +110,52 @@ describe('the status bar says', () => {
       device(2, { cordoned: true }),
       device(3, { condition: 'lost' })
     ];
-    assert.equal(summary(state({ devices }), NOON), '1 of 4 GPUs free');
-    assert.equal(summary(state({ devices: [] }), NOON), 'No GPU');
+    assert.equal(summary(state({ devices }), NOON, null), '1 of 4 GPUs free');
+    assert.equal(summary(state({ devices: [] }), NOON, null), 'No GPU');
   });
 
   it('one’s own lease first, then one’s place', () => {
-    const waits = reservation(2, { state: 'queued', devices: [], ahead: 0 });
-    assert.equal(summary(state({ workloads: [waits] }), NOON), 'GPU: 1st in line');
-    assert.equal(summary(state({ workloads: [waits, reservation(1)] }), NOON), 'GPU 0 · 2 h');
+    const waits = reservation(2, { name: 'b.ipynb', state: 'queued', devices: [], ahead: 0 });
+    const both = state({ workloads: [waits, reservation(1)] });
+    assert.equal(summary(state({ workloads: [waits] }), NOON, 'k1'), 'GPU: 1st in line');
+    assert.equal(summary(state({ workloads: [waits] }), NOON, null), 'b.ipynb: 1st in line');
+    assert.equal(summary(both, NOON, null), 'a.ipynb: GPU 0 · 2 h');
+    assert.equal(summary(both, NOON, 'k9'), 'a.ipynb: GPU 0 · 2 h');
+  });
+
+  it('how the notebook in front stands before any other', () => {
+    const other = reservation(2, {
+      name: 'b.ipynb',
+      devices: ['GPU-1'],
+      holder: { kind: 'kernel', name: 'k2' }
+    });
+    const both = state({ workloads: [reservation(1), other] });
+    assert.equal(summary(both, NOON, 'k2'), 'GPU 1 · 2 h');
+    assert.equal(summary(both, NOON, 'k1'), 'GPU 0 · 2 h');
   });
 
   it('that nobody answers', () => {
-    assert.equal(summary(NOTHING, NOON), 'GPUs');
+    assert.equal(summary(NOTHING, NOON, null), 'GPUs');
     const away = fold(state(), { type: 'broker', state: 'away', message: '', hint: null }, NOON);
-    assert.equal(summary(away, NOON), 'GPUs: away');
+    assert.equal(summary(away, NOON, null), 'GPUs: away');
   });
 });
 
 describe('kernels that hold GPUs', () => {
-  it('are those with devices and those that wait, their tab open or not', () => {
+  it('are those with devices, their tab open or not, and not those that only wait', () => {
     const kernels = [
       kernel(),
       kernel({ kernel_id: 'k2', devices: ['GPU-0'], notebook: null }),
-      kernel({ kernel_id: 'k3', workload: 7 })
+      kernel({ kernel_id: 'k3', workload: 7 }),
+      kernel({ kernel_id: 'k4', workload: 8, restart_needed: 'CUDA is loaded.' })
     ];
-    const found = kernelsWithGpus(state({}, kernels));
+    const workloads = [reservation(7, { state: 'queued', devices: [] }), reservation(8)];
+    const found = kernelsWithGpus(
+      state({ workloads: workloads.map(it_ => ({ ...it_, holder: null })) }, kernels)
+    );
     assert.deepEqual(
       found.map(it => it.kernel_id),
-      ['k2', 'k3']
+      ['k2', 'k4']
     );
   });
 
@@ -149,6 +168,25 @@ describe('kernels that hold GPUs', () => {
     assert.equal(memoryOf(two, status({ devices })), 7 * GIB);
     assert.equal(memoryOf(kernel({ devices: ['GPU-1'] }), status({ devices })), null);
     assert.equal(memoryOf(two, null), null);
+  });
+});
+
+describe('work of one name', () => {
+  const two = [reservation(1), reservation(2, { holder: { kind: 'kernel', name: 'k2-and-more' } })];
+
+  it('is told apart by the path, else by the kernel, and only where there is another', () => {
+    const kernels = [kernel(), kernel({ kernel_id: 'k2-and-more', notebook: 'x/a.ipynb' })];
+    const known = state({ workloads: two }, kernels);
+    assert.deepEqual(
+      two.map(it_ => apart(it_, known)),
+      ['lab/a.ipynb', 'x/a.ipynb']
+    );
+    const unknown = state({ workloads: two });
+    assert.deepEqual(
+      two.map(it_ => apart(it_, unknown)),
+      ['kernel k1', 'kernel k2-and-m']
+    );
+    assert.equal(apart(two[0], state({ workloads: [two[0]] }, kernels)), '');
   });
 });
 
@@ -179,7 +217,7 @@ describe('the form says beforehand', () => {
   });
 
   it('that there are never so many', () => {
-    assert.equal(outlook(status(), 3, null, NOON), 'There are only 2 such GPUs here.');
+    assert.equal(outlook(status(), 3, null, NOON), 'There are only 2 GPUs here.');
     assert.equal(outlook(status(), 1, 'h100', NOON), 'There is no such GPU here.');
   });
 

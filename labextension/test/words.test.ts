@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { it } from 'node:test';
 
-import { splitWords } from '../src/words';
+import { endWord, plainText, splitWords } from '../src/words';
 
 it('a line of arguments is split as people mean it, and nothing in it is a shell', () => {
   const cases: [string, string[]][] = [
@@ -19,4 +19,20 @@ it('a line of arguments is split as people mean it, and nothing in it is a shell
   for (const [line, words] of cases) {
     assert.deepEqual(splitWords(line), words, line);
   }
+});
+
+it('an end reads as people say it, and one without other words as it is', () => {
+  assert.deepEqual(['device-lost', 'gpu-oom', 'succeeded', 'new-one'].map(endWord), [
+    'GPU lost',
+    'GPU out of memory',
+    'succeeded',
+    'new-one'
+  ]);
+});
+
+it('a command reads without its backticks where nothing is drawn as code', () => {
+  assert.equal(
+    plainText('Run `jupyter gpu doctor`; a ` stays.'),
+    'Run jupyter gpu doctor; a ` stays.'
+  );
 });
