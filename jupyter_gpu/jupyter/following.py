@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any, Protocol
 
 from ..errors import LeaseLost, NotFound
-from ..model import EvictionReason, Policy, State, WorkloadView
+from ..model import EndReason, EvictionReason, Policy, State, WorkloadView
 from .keeper import Keeper, Kept
 
 #: How often is renewed where the broker gives the time that ships.
@@ -25,6 +25,8 @@ RENEW_PART = 0.22
 AHEAD_SECONDS, AHEAD_PART = 10.0, 0.3
 #: How soon a pin that waits for a busy kernel is tried again.
 AGAIN_SECONDS = 1.0
+#: A kernel that does not answer is asked so often, as long as it may be a cell that keeps it.
+ASKED_TIMES = 5
 
 ENDED = {
     EvictionReason.EXPIRED: "its time was over",
@@ -43,6 +45,9 @@ class Hands(Protocol):
 
     async def unpin(self, kept: Kept, why: str) -> None:
         """Let it see nothing, by a restart where it must be."""
+
+    async def let_go(self, kept: Kept) -> bool | None:
+        """Whether it sees nothing now, without a restart; None where it is too busy to say."""
 
     def is_idle(self, kept: Kept) -> bool:
         """Whether it computes nothing."""
@@ -67,9 +72,9 @@ class Following:
         """Follow it to its end."""
         while (it := self._kept.lease) is not None and not self._keeper.closing:
             try:
-                if it.end is not None or (it.state is State.YIELDING and it.outcome is not None):
-                    await self._taken(f"reservation {it.id} is over: {it.detail or it.end or 'it was given back'}")
-                    return
+                if is_over(it):
+                    await self._is_over(it)
+                    continue
                 await self._step_or_look_again(it)
                 self._trouble = ""
             except Exception as error:  # noqa: BLE001 - whatever it is, the reservation is followed on
@@ -88,7 +93,7 @@ class Following:
         try:
             await self._step(it)
         except (LeaseLost, NotFound):
-            await self._look_again(it.id)
+            await self._look_again(it)
 
     async def _step(self, it: WorkloadView) -> None:
         await self._keeper.move(self._kept)
@@ -175,36 +180,73 @@ class Following:
         await self._hands.unpin(self._kept, f"Its reservation is given back: {why}.")
         async with self._keeper.asking(self._kept) as client:
             await client.release(it.id)
-        self._over(f"reservation {it.id} was given back: {why}")
+        self._over(it, f"reservation {it.id} was given back: {why}")
 
-    async def _taken(self, why: str) -> None:
+    async def _is_over(self, it: WorkloadView) -> None:
+        is_given_back = _end(it) in (EndReason.RELEASED, None)
+        why = f"reservation {it.id} is over: {it.detail or ('it was given back' if is_given_back else _end(it))}"
+        if is_given_back and await self._has_let_go(it):
+            self._over(it, why)
+        elif self._is_about(it):
+            await self._taken(it, why)
+        self._granted_at = self._due_at = None  # there may be the next one already
+
+    async def _has_let_go(self, it: WorkloadView) -> bool:
+        """Its owner gave it back: the kernel itself, it may be, which then sees nothing when its cell has ended."""
+        asked = 0
+        while self._is_about(it) and not self._keeper.closing and asked < ASKED_TIMES:
+            said = await self._hands.let_go(self._kept)
+            if said is not None:
+                return said
+            asked += self._hands.is_idle(self._kept)
+            await self._pause(AGAIN_SECONDS)
+        return False
+
+    async def _taken(self, it: WorkloadView, why: str) -> None:
         """It is over already: what the process still sees is nobody's."""
         await self._hands.unpin(self._kept, f"{why[0].upper()}{why[1:]}.")
-        self._over(why)
+        self._over(it, why)
 
-    def _over(self, why: str) -> None:
+    def _is_about(self, it: WorkloadView) -> bool:
+        """Whether it is the one that is followed still."""
+        return self._kept.lease is not None and self._kept.lease.id == it.id
+
+    def _over(self, it: WorkloadView, why: str) -> None:
         kept = self._kept
-        kept.lease = kept.notice = kept.restart_needed = None
-        kept.leaving, kept.reason = False, why
+        kept.leaving = False
+        if kept.lease is None or kept.lease.id == it.id:  # else a next one is held, which this says nothing of
+            kept.lease = kept.notice = kept.restart_needed = None
+            kept.reason = why
         self._hands.changed()
 
-    async def _look_again(self, workload: int) -> None:
+    async def _look_again(self, it: WorkloadView) -> None:
         """The broker says that it is another's, over, or unknown: see how it stands."""
         kept = self._kept
         try:
             async with self._keeper.asking(kept) as client:
-                seen = await client.workload(workload)
+                seen = await client.workload(it.id)
         except NotFound:
-            await self._taken(f"the broker does not know reservation {workload} any more")
+            await self._taken(it, f"the broker does not know reservation {it.id} any more")
+            return
+        if not self._is_about(it):
             return
         kept.lease = seen
         if seen.end is None and seen.holder is not None and seen.holder.name != kept.kernel_id:
-            await self._taken(f"reservation {workload} has moved to another kernel")
+            await self._taken(it, f"reservation {it.id} has moved to another kernel")
 
     async def _pause(self, seconds: float) -> None:
         self._kept.heard.clear()
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._kept.heard.wait(), seconds)
+
+
+def is_over(it: WorkloadView) -> bool:
+    """Whether nothing may be used of it any more, although its devices may have to be cleared yet."""
+    return it.end is not None or (it.state is State.YIELDING and it.outcome is not None)
+
+
+def _end(it: WorkloadView) -> EndReason | None:
+    return it.end if it.outcome is None else it.outcome.end
 
 
 def in_background(tasks: set[asyncio.Task[Any]], work: Awaitable[Any], failed: Callable[[BaseException], None]) -> None:

@@ -15,16 +15,17 @@ from uuid import uuid4
 
 from .. import pins
 from ..client import AsyncClient
-from ..errors import BrokerUnavailable, Conflict, GpuError, NotFound
+from ..errors import BrokerUnavailable, Conflict, GpuError, NotAllowed, NotFound
 from ..holding import kernel_holder
 from ..model import Kind, Policy, State, SubmitBody, WorkloadView
 from .documents import KernelAsk, KernelView, PinAnswer
-from .following import Following, in_background
+from .following import Following, in_background, is_over
 from .keeper import Keeper, Kept, is_held_by, keep_for, refuse_twice, reservation_of
 from .live import cuda_is_loaded
 from .restarting import CLAIMED_SECONDS, Restarts
 from .sessions import Sessions
 from .silent import change_pin
+from .standing import view_of
 
 #: How often is looked for what kernels have reserved themselves, should nobody tell.
 LOOK_SECONDS = 20.0
@@ -65,6 +66,10 @@ class Kernels(Keeper):
     async def reserve(self, kernel_id: str, ask: KernelAsk, client: AsyncClient) -> WorkloadView:
         """Ask for devices for a kernel; granted or not, it is followed from here on."""
         kept = self._find(kernel_id)
+        async with kept.reserving:  # a double click, or two pages, are one ask and one refusal
+            return await self._reserve(kept, ask, client)
+
+    async def _reserve(self, kept: Kept, ask: KernelAsk, client: AsyncClient) -> WorkloadView:
         if pins.ATTEMPT in os.environ:
             raise Conflict("This server runs in a job and has that job's GPUs.", hint="Say --gpus when you submit.")
         if kept.lease is not None and kept.lease.end is None and kept.lease.outcome is None:
@@ -76,9 +81,13 @@ class Kernels(Keeper):
             team=ask.team,
             profile=ask.profile,
             name=self._name(kept),
-            holder=kernel_holder(kernel_id, kept.pid),
+            holder=kernel_holder(kept.kernel_id, kept.pid),
         )
-        view = await client.submit(body, f"kernel {kernel_id} {uuid4().hex}")
+        view = await client.submit(body, f"kernel {kept.kernel_id} {uuid4().hex}")
+        if self.closing or self.kernels.get(kept.kernel_id) is not kept:
+            with contextlib.suppress(GpuError):  # its end came before the answer: nobody else may give this back
+                await client.cancel(view.id)
+            raise Conflict("The kernel has ended meanwhile.", hint="Start one, then reserve for it.")
         # Who is known by a token asks by it from now on; an account of this machine is known anyway.
         kept.client = client if client.place is not None and client.place.token else None
         self._follow(kept, view)
@@ -90,9 +99,7 @@ class Kernels(Keeper):
         Where a restart is needed for that and a page makes it (`by_page`), the answer comes before.
         """
         kept = self._find(kernel_id)
-        it = kept.lease or await reservation_of(client, kernel_id)
-        if it is None:
-            raise NotFound("This kernel has no reservation.", hint="Ask for one first.")
+        it = await self._theirs(kept, client)
         self._leave_alone(kept)
         kept.lease = it
         if by_page and not await self._unpin_live(kept):
@@ -122,17 +129,13 @@ class Kernels(Keeper):
     async def pin(self, kernel_id: str, client: AsyncClient, *, restart: bool) -> PinAnswer:
         """Let a kernel see what was granted: at once where CUDA is not loaded, else by a restart where it may be."""
         kept = self._find(kernel_id)
-        if kept.lease is None:
-            found = await reservation_of(client, kernel_id)
-            if found is None:
-                return PinAnswer(state="none", reason="This kernel has no reservation.")
-            self._follow(kept, found)
-        it = kept.lease
-        if it is not None and it.state is State.QUEUED:
-            kept.lease = it = await client.workload(it.id)
-        if it is None or it.state is not State.ACTIVE:
-            waits = it is not None and it.state is State.QUEUED
-            return PinAnswer(state="waiting" if waits else "none", reason="" if it is None else it.reason)
+        try:
+            it = await self._theirs(kept, client)
+        except NotFound:
+            return PinAnswer(state="none", reason="This kernel has no reservation.")
+        self._follow(kept, it)
+        if it.state is not State.ACTIVE:
+            return PinAnswer(state="waiting" if it.state is State.QUEUED else "none", reason=it.reason)
         if not kept.is_pinned and not await self.pin_live(kept) and restart:
             await self._restarts.restart_here(kept)
         kept.heard.set()
@@ -142,8 +145,24 @@ class Kernels(Keeper):
         why = kept.restart_needed or "The kernel is busy; it is pinned when its cell has ended, or by a restart."
         return PinAnswer(state="restart-needed", reason=why, devices=it.devices)
 
-    def see(self, view: WorkloadView) -> None:
-        """Something became known of a reservation: of one that is followed, or of one that a kernel made itself."""
+    async def _theirs(self, kept: Kept, client: AsyncClient) -> WorkloadView:
+        """The kernel's reservation as the broker says now.
+
+        It is asked first: where it is away, or the reservation is somebody else's, nothing is done to the kernel.
+        """
+        known = kept.lease or await reservation_of(client, kept.kernel_id)
+        if known is None:
+            raise NotFound("This kernel has no reservation.", hint="Ask for one first.")
+        it = await client.workload(known.id)
+        if not it.is_mine:
+            raise NotAllowed(f"The reservation {it.id} of this kernel is not yours.", hint="Ask its owner.")
+        return it
+
+    def see(self, view: WorkloadView, *, is_own: bool = True) -> None:
+        """Something became known of a reservation: of one that is followed, or of one that a kernel made itself.
+
+        Kernels ask in the name of their server (`is_own`). Others who share it may name a kernel, but bind nothing.
+        """
         kept = next((one for one in self.kernels.values() if one.lease is not None and one.lease.id == view.id), None)
         if kept is not None:
             kept.lease = view
@@ -151,35 +170,16 @@ class Kernels(Keeper):
                 kept.notice = view.notice
             kept.heard.set()
             self.changed()
-        elif is_held_by(view) and view.outcome is None and view.holder is not None:
+        elif is_own and is_held_by(view) and view.outcome is None and view.holder is not None:
             kept = self.kernels.get(view.holder.name)
-            if kept is not None and kept.lease is None and not kept.leaving:
+            if kept is not None and (kept.lease is None or is_over(kept.lease)) and not kept.leaving:
                 self._follow(kept, view)
 
     def views(self) -> tuple[KernelView, ...]:
         """Every kernel of this server."""
         manager, paths = self._app.kernel_manager, self._sessions.paths()
-        return tuple(self._view(manager.get_kernel(id_), id_, paths.get(id_)) for id_ in manager.list_kernel_ids())
-
-    def _view(self, manager: Any, kernel_id: str, path: str | None) -> KernelView:
-        kept = self.kernels.get(kernel_id) or Kept(kernel_id, reason=_NOT_OURS)
-        last, state = getattr(manager, "last_activity", None), getattr(manager, "execution_state", None) or "unknown"
-        last_activity = None if last is None else last.timestamp()
-        if kept.crashed_at is not None and (last_activity or 0.0) <= kept.crashed_at:
-            # What it was before the crash says nothing of the new process, and nobody may have asked it anything yet.
-            state, last_activity = "idle", kept.crashed_at
-        return KernelView(
-            kernel_id=kernel_id,
-            name=_display_name(manager),
-            notebook=path,
-            workload=None if kept.lease is None else kept.lease.id,
-            pinned=kept.is_pinned,
-            devices=kept.devices,
-            restart_needed=None if kept.is_pinned or kept.held is None else kept.restart_needed,
-            execution_state=state,
-            last_activity=last_activity,
-            reason=kept.reason,
-        )
+        known = {id_: manager.get_kernel(id_) for id_ in manager.list_kernel_ids()}
+        return tuple(view_of(self.kernels.get(id_), id_, it, paths.get(id_)) for id_, it in known.items())
 
     # -- what is done to a running kernel
 
@@ -218,6 +218,24 @@ class Kernels(Keeper):
             return False
         kept.devices, kept.pinned_by = kept.started_with, None
         return True
+
+    async def let_go(self, kept: Kept) -> bool | None:
+        """Whether it sees nothing of what is over, without a restart; None where it cannot say as long as it computes.
+
+        One that gave its devices back itself has unpinned itself, and has lost nothing by it.
+        """
+        manager, was_pinned = self._app.kernel_manager, kept.pinned_by is not None
+        if kept.kernel_id not in manager:
+            return True
+        is_python, began_so = kept.language.lower() == "python", was_pinned and kept.devices == kept.started_with
+        if began_so or not is_python or cuda_is_loaded(kept.pid):
+            return not was_pinned
+        if not self.is_idle(kept):
+            return None
+        said = await change_pin(manager.get_kernel(kept.kernel_id), None)
+        if said == "done":
+            kept.devices, kept.pinned_by = kept.started_with, None
+        return True if said == "done" else None if said == "busy" else not was_pinned
 
     def is_idle(self, kept: Kept) -> bool:
         """Whether it computes nothing, as far as its server knows."""
@@ -333,6 +351,8 @@ class Kernels(Keeper):
         return kept
 
     def _follow(self, kept: Kept, view: WorkloadView) -> None:
+        if kept.lease is None or kept.lease.id != view.id:
+            kept.reason = ""  # it was about the one before
         kept.lease = view
         kept.sessions |= self._sessions.of(kept.kernel_id)
         task = self._following.get(kept.kernel_id)
@@ -361,7 +381,6 @@ class Kernels(Keeper):
         return PurePosixPath(self._sessions.paths().get(kept.kernel_id, "")).name or kept.name
 
 
-_NOT_OURS = "It was started by another provisioner: its GPUs are not looked after here."
 _LOADED = "CUDA is loaded in the kernel already, so it goes on seeing the devices it saw then."
 
 
@@ -372,9 +391,3 @@ def _why_restart(kept: Kept, it: WorkloadView) -> str | None:
     if kept.language.lower() != "python":
         return "Only Python kernels can be changed while they run."
     return _LOADED if cuda_is_loaded(kept.pid) else None
-
-
-def _display_name(manager: Any) -> str:
-    with contextlib.suppress(Exception):  # its kernelspec is gone
-        return str(manager.kernel_spec.display_name)
-    return str(getattr(manager, "kernel_name", ""))
