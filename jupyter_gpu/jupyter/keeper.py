@@ -68,6 +68,8 @@ class Kept:
     sessions: set[str] = field(default_factory=set)
     #: Said whenever something new is known of it.
     heard: asyncio.Event = field(default_factory=asyncio.Event)
+    #: One ask at a time.
+    reserving: asyncio.Lock = field(default_factory=asyncio.Lock)
     #: One restart by us at a time.
     restarting: asyncio.Lock = field(default_factory=asyncio.Lock)
     crashed: bool = False

@@ -23,7 +23,7 @@ from ..client import fold
 from ..errors import BrokerUnavailable, GpuError, LimitExceeded
 from ..model import Change, Status, WorkloadView
 from .documents import BrokerFrame, ChangeFrame, Frame, KernelsFrame, KernelView, RestartFrame, StatusFrame
-from .identity import Clients, Identity
+from .identity import Clients, Identity, own_identity
 
 #: Between two attempts to reach the broker: the first, then doubled, with chance in it, up to the longest.
 FIRST_PAUSE_SECONDS = 0.5
@@ -55,8 +55,8 @@ class Watches(Protocol):
     def views(self) -> tuple[KernelView, ...]:
         """All kernels of this server."""
 
-    def see(self, view: WorkloadView) -> None:
-        """Hear of a workload of the caller's."""
+    def see(self, view: WorkloadView, *, is_own: bool) -> None:
+        """Hear of a workload of somebody's; `is_own`: of the one in whose name this server's kernels ask."""
 
 
 class Upstreams:
@@ -96,13 +96,14 @@ class Upstreams:
         self._streams.clear()
         await asyncio.gather(*(stream.close() for stream in streams))
 
-    def see(self, views: Iterable[WorkloadView]) -> None:
+    def see(self, views: Iterable[WorkloadView], identity: Identity) -> None:
         """Tell what looks after the kernels of the caller's own work."""
         if self._kernels is None:
             return
+        is_own = identity.name == own_identity().name
         for view in views:
             if view.is_mine:
-                self._kernels.see(view)
+                self._kernels.see(view, is_own=is_own)
 
     def kernels_frame(self) -> bytes:
         """The kernels as they are now."""
@@ -277,7 +278,7 @@ class Upstream:
         if is_first and was_away:
             self._all.log.info("jupyter_gpu: the broker is there")
             self.send(_frame(BrokerFrame(state="back")))
-        self._all.see(change.changes if change.status is None else change.status.workloads)
+        self._all.see(change.changes if change.status is None else change.status.workloads, self.identity)
         if change.status is None:
             # After a break this is all that was missed, what ended meanwhile too.
             self.send(_frame(ChangeFrame(change=change)), is_sample=change.revision is None)

@@ -110,7 +110,7 @@ class FakeKernels:
         """As the real ones."""
         return self.kernels
 
-    def see(self, view: WorkloadView) -> None:
+    def see(self, view: WorkloadView, *, is_own: bool) -> None:
         """As the real ones."""
         self.seen.append(view)
 
