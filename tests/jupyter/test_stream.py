@@ -16,7 +16,7 @@ from jupyter_gpu.client import AsyncClient
 from jupyter_gpu.errors import BrokerUnavailable, LimitExceeded, NotAllowed
 from jupyter_gpu.jupyter import upstream
 from jupyter_gpu.jupyter.documents import BrokerFrame, ChangeFrame, KernelsFrame, KernelView, StatusFrame
-from jupyter_gpu.jupyter.identity import Identity
+from jupyter_gpu.jupyter.identity import Identity, own_identity
 from jupyter_gpu.jupyter.upstream import MOST_BEHIND_BYTES, Upstreams, read_frame
 from jupyter_gpu.model import Ask, Change, DeviceView, Kind, QuotaView, Release, State, Status, WorkloadView
 from tests.broker.api_ground import ME
@@ -105,6 +105,7 @@ class FakeKernels:
         self.on_restart: list[Callable[[str, str], None]] = []
         self.kernels: tuple[KernelView, ...] = ()
         self.seen: list[WorkloadView] = []
+        self.are_own: list[bool] = []
 
     def views(self) -> tuple[KernelView, ...]:
         """As the real ones."""
@@ -113,6 +114,7 @@ class FakeKernels:
     def see(self, view: WorkloadView, *, is_own: bool) -> None:
         """As the real ones."""
         self.seen.append(view)
+        self.are_own.append(is_own)
 
 
 class FakePage:
@@ -448,6 +450,7 @@ async def test_the_kernels_hear_of_their_callers_work(it):
     await it.say(whole(workloads=(workload(1), workload(2, is_mine=False, owner=None))))
     await it.say(Change(revision=2, changes=(workload(3), workload(4, is_mine=False))))
     assert [view.id for view in it.kernels.seen] == [1, 3]
+    assert it.kernels.are_own == [False, False], "ada shares a server that is not hers"
 
     other = await it.page(identity=Identity("grace", "grace"))
     it.kernels.kernels = (KernelView(kernel_id="k", name="Python", pinned=False, execution_state="idle"),)
@@ -458,6 +461,14 @@ async def test_the_kernels_hear_of_their_callers_work(it):
     assert kinds(page)[before:] == ["Kernels"]
     assert page.frames[-1].kernels[0].kernel_id == "k"
     assert other.sent == [], "its first status is not there yet, and the kernels come with it"
+
+
+@story
+async def test_whose_server_it_is_is_told_as_such(it):
+    """The server's kernels ask in that name, so what it reserves for one of them is believed."""
+    await it.page(identity=own_identity())
+    await it.say(whole(workloads=(workload(1),)))
+    assert it.kernels.are_own == [True]
 
 
 @story
