@@ -127,15 +127,14 @@ def broker(face: Face, what: str, simulated: int | None) -> int:
 
 def _start_simulated(face: Face, what: str, count: int) -> None:
     from .. import spawn
-    from ..client.find import running_broker
+    from ..client.find import running_broker, shown
 
     if what != "start":
         raise click.UsageError("--simulated is for `jupyter gpu broker start`.")
     place = running_broker()
     if place is not None or face.url is not None:
-        raise Conflict(
-            f"A broker runs already, at {place or face.url}", hint="Stop it first, with `jupyter gpu broker stop`."
-        )
+        where = place or shown(face.url or "")
+        raise Conflict(f"A broker runs already, at {where}", hint="Stop it first, with `jupyter gpu broker stop`.")
     spawn.start_broker([f"--simulated={count}"])
 
 
