@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import hashlib
 import os
 import pwd
@@ -74,6 +75,7 @@ def _digest(token: str) -> str:
     return hashlib.sha256(token.encode()).hexdigest()
 
 
+@functools.cache  # it is asked for each line of a stream, and a directory service may take its time
 def _account() -> str:
     with contextlib.suppress(KeyError):
         return pwd.getpwuid(os.geteuid()).pw_name

@@ -97,68 +97,40 @@ function said(it: WorkloadView, caller: string | null): string {
 
 function Actions(props: { it: WorkloadView; run: Run }): React.JSX.Element | null {
   const { it, run } = props;
-  const about = title(it);
-  const args = { workload: it.id };
   const isOver = it.state === 'ended' || (it.state === 'yielding' && !it.notice);
   const hasLog = it.kind === 'job' && (it.attempt ?? 0) > 0;
-  const buttons = [
-    hasLog && (
-      <Button
-        key="log"
-        gpu="log-open"
-        label="Log"
-        about={about}
-        onClick={() => {
-          run('gpu:show-log', args);
-        }}
-      />
-    ),
-    !isOver && it.state === 'active' && it.ends_at && (
-      <Button
-        key="extend"
-        gpu="extend"
-        label={`Extend ${length(HOUR)}`}
-        about={about}
-        onClick={() => {
-          run('gpu:extend', { ...args, seconds: HOUR });
-        }}
-      />
-    ),
-    it.paused && (
-      <Button
-        key="let-go"
-        gpu="let-go"
-        label="Let go"
-        about={about}
-        onClick={() => {
-          run('gpu:let-go', args);
-        }}
-      />
-    ),
-    !isOver && it.kind === 'reservation' && it.state !== 'queued' && (
-      <Button
-        key="release"
-        gpu="release"
-        label="Release"
-        about={about}
-        onClick={() => {
-          run('gpu:release', args);
-        }}
-      />
-    ),
-    !isOver && (it.kind === 'job' || it.state === 'queued') && (
-      <Button
-        key="cancel"
-        gpu="cancel"
-        label="Cancel"
-        about={about}
-        onClick={() => {
-          run('gpu:cancel', args);
-        }}
-      />
-    )
-  ].filter(Boolean);
-  return buttons.length ? <div className="jp-Gpu-actions">{buttons}</div> : null;
+  const holds = it.kind === 'reservation' && it.state !== 'queued';
+  const choices = [
+    { gpu: 'log-open', label: 'Log', command: 'gpu:show-log', isOffered: hasLog },
+    {
+      gpu: 'extend',
+      label: `Extend ${length(HOUR)}`,
+      command: 'gpu:extend',
+      more: { seconds: HOUR },
+      isOffered: it.state === 'active' && Boolean(it.ends_at)
+    },
+    { gpu: 'let-go', label: 'Let go', command: 'gpu:let-go', isOffered: it.paused === true },
+    { gpu: 'release', label: 'Release', command: 'gpu:release', isOffered: !isOver && holds },
+    { gpu: 'cancel', label: 'Cancel', command: 'gpu:cancel', isOffered: !isOver && !holds }
+  ].filter(choice => choice.isOffered);
+  if (!choices.length) {
+    return null;
+  }
+  return (
+    <div className="jp-Gpu-actions">
+      {choices.map(({ gpu, label, command, more }) => (
+        <Button
+          key={gpu}
+          gpu={gpu}
+          label={label}
+          about={title(it)}
+          onClick={() => {
+            run(command, { workload: it.id, ...more });
+          }}
+        />
+      ))}
+    </div>
+  );
 }
 
 /** How the word of a state is coloured. */
