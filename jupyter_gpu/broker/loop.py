@@ -297,7 +297,7 @@ class Loop:
         written = await self.read(lambda store: store.events_since(known.revision, ALL))
         if written:
             self.world = await self._load(known.policy)
-            self.world.readings = known.readings
+            self.world.readings, self.world.uses = known.readings, known.uses
             self._store_trouble = None
             self._tell(record.event for record in written)
         self._in_doubt = False

@@ -272,7 +272,9 @@ def _reading_view(device: Device, reading: Reading) -> DeviceView:
     return DeviceView(
         uuid=device.uuid,
         index=device.index,
+        number=device.number,
         name=device.name,
+        card=None if device.card is None else device.card.uuid,
         device_class=device.device_class,
         pool=device.pool,
         simulated=device.simulated,

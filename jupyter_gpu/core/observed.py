@@ -15,6 +15,7 @@ from ..model import (
     Holder,
     Kind,
     Outcome,
+    SeeAboveShare,
     SeeCondition,
     SeeDevices,
     SeeExited,
@@ -123,6 +124,14 @@ def see_condition(world: World, command: SeeCondition, now: float) -> list[Event
     if command.condition is Condition.LOST:
         events += evict_from(world, device.uuid, EvictionReason.DEVICE_LOST, now)
     return events
+
+
+def see_above_share(world: World, command: SeeAboveShare, now: float) -> list[Event]:
+    """Who stays above their part of a shared device is evicted, with the grace of any eviction."""
+    it = world.workloads.get(command.workload)
+    if it is None or it.state is not State.ACTIVE or it.outcome is not None:
+        return []
+    return [evicted(world, it, EvictionReason.ABOVE_SHARE, now, detail=command.detail)]
 
 
 def see_started(world: World, command: SeeStarted, now: float) -> list[Event]:

@@ -109,12 +109,15 @@ def device_view(world: World, device: Device, caller: Caller, now: float) -> Dev
     return DeviceView(
         uuid=device.uuid,
         index=device.index,
+        number=device.number,
         name=device.name,
         device_class=device.device_class,
         pool=device.pool,
         simulated=device.simulated,
         cordoned=device.cordoned,
         shareable=device.shareable,
+        card=None if device.card is None else device.card.uuid,
+        shares_host_memory=device.shares_host_memory,
         condition=device.condition,
         condition_detail=device.condition_detail,
         memory_total_bytes=total,
@@ -252,13 +255,13 @@ def _left_text(world: World, it: Workload) -> str:
             pids = [str(pid) for pid, _ in reading.processes]
             more = f" and {len(pids) - MOST_NAMED} more" if len(pids) > MOST_NAMED else ""
             what = f"process{'es' if len(pids) > 1 else ''} {', '.join(pids[:MOST_NAMED])}{more}"
-            parts.append(f" GPU {world.devices[uuid].index} still has {what} on it.")
+            parts.append(f" {world.devices[uuid].title} still has {what} on it.")
     return "".join(parts)
 
 
 def _devices_text(world: World, it: Workload) -> str:
     uuids = it.lease.devices if it.lease is not None else ()
-    return ", ".join(f"GPU {world.devices[uuid].index}" for uuid in uuids) or "no GPU"
+    return ", ".join(world.devices[uuid].title for uuid in uuids) or "no GPU"
 
 
 def _why_waiting(world: World, it: Workload, caller: Caller, now: float, ahead: int) -> str:
@@ -316,12 +319,12 @@ def _who_holds(world: World, it: Workload, caller: Caller, now: float) -> str:
     kin = [device for device in in_order(world) if suits(device, it.ask)]
     for device in kin:
         if device.condition is not None or device.cordoned:
-            parts.append(f"GPU {device.index} is {device.condition or 'cordoned'}")
+            parts.append(f"{device.title} is {device.condition or 'cordoned'}")
         for other in world.holders_of(device.uuid):
             who = f" by {other.owner}" if may_see_names(world, other, caller) else ""
             until = f" until {format_when(other.lease.ends_at, now)}" if other.lease and other.lease.ends_at else ""
             verb = f"is reserved{who}" if other.kind is Kind.RESERVATION else f"runs job {other.id}"
-            parts.append(f"GPU {device.index} {verb}{until}")
+            parts.append(f"{device.title} {verb}{until}")
     if not parts:
         return f"{it.ask.devices} are wanted together, and those before you in line come first"
     more = len(parts) - MOST_NAMED

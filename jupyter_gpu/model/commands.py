@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import msgspec
 
-from .nouns import Ask, Condition, Device, Holder, JobSpec, Kind, Outcome
+from .devices import Condition, Device
+from .nouns import Ask, Holder, JobSpec, Kind, Outcome
 from .policy import Policy
 
 
@@ -126,10 +127,19 @@ class SeeDevices(Command, frozen=True, kw_only=True, tag=True, omit_defaults=Tru
 
 
 class SeeCondition(Command, frozen=True, kw_only=True, tag=True, omit_defaults=True):
-    """What is wrong with a device changed; None is a clean reading."""
+    """The gravest that is wrong with a device now changed; None is a clean reading."""
 
     device: str
     condition: Condition | None
+    detail: str = ""
+    #: The card was reset, or the machine restarted, since it was marked: only so a hardware fault ends by itself.
+    was_reset: bool = False
+
+
+class SeeAboveShare(Command, frozen=True, kw_only=True, tag=True, omit_defaults=True):
+    """A holder used more of a shared device than its part, for longer than the policy bears after it was told."""
+
+    workload: int
     detail: str = ""
 
 

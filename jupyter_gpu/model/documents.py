@@ -10,9 +10,9 @@ from typing import Annotated
 
 import msgspec
 
+from .devices import Condition, UseKind
 from .nouns import (
     Ask,
-    Condition,
     EndReason,
     EvictionReason,
     Holder,
@@ -95,6 +95,8 @@ class Renewal(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     renew_by: float
     ends_at: float | None = None
     notice: Notice | None = None
+    #: What the holder should know although nothing ends: that it uses more than its part, say.
+    told: str = ""
 
 
 class WorkloadView(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -143,25 +145,68 @@ class WorkloadView(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     spec: JobSpec | None = None
 
 
-class DeviceView(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One device with its newest reading and who holds it until when."""
+class UseView(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One process on a device, as far as a caller may know of it."""
+
+    pid: int
+    kind: UseKind
+    #: On the device without a lease of it.
+    foreign: bool
+    memory_bytes: int | None = None
+    name: str = ""
+    #: None where it is not certain, or the caller may not see whose it is.
+    user: str | None = None
+    workload: int | None = None
+    where: str = ""
+
+
+class CardView(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A GPU in MIG mode: its MIG devices are listed under it, and it is none itself."""
 
     uuid: str
     index: int
     name: str
-    device_class: str
-    pool: str
-    simulated: bool
-    cordoned: bool
-    shareable: bool = False
-    condition: Condition | None = None
-    condition_detail: str = ""
     memory_total_bytes: int | None = None
     memory_used_bytes: int | None = None
     utilisation_percent: int | None = None
     temperature_celsius: int | None = None
     power_watts: float | None = None
     sampled_at: float | None = None
+
+
+class DeviceView(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One device with its newest reading and who holds it until when."""
+
+    uuid: str
+    index: int
+    #: What people read after "GPU": "0", and "0:1" of a MIG device.
+    number: str
+    name: str
+    device_class: str
+    pool: str
+    simulated: bool
+    cordoned: bool
+    shareable: bool = False
+    #: Of a MIG device: the UUID of its GPU, which stands among the `cards`.
+    card: str | None = None
+    condition: Condition | None = None
+    condition_detail: str = ""
+    memory_total_bytes: int | None = None
+    memory_used_bytes: int | None = None
+    #: What the driver keeps for itself, beside what is used.
+    memory_reserved_bytes: int | None = None
+    #: The parts of a shared device that are leased, together.
+    memory_leased_bytes: int | None = None
+    #: Its memory is the machine's own.
+    shares_host_memory: bool = False
+    utilisation_percent: int | None = None
+    temperature_celsius: int | None = None
+    power_watts: float | None = None
+    sampled_at: float | None = None
+    #: A sentence that is no fault: that it drives a display, say.
+    note: str = ""
+    #: Who is on it, the largest first; not with the samples, which are the same for all.
+    uses: tuple[UseView, ...] = ()
     #: The live workloads on it, oldest first.
     workloads: tuple[int, ...] = ()
     #: Names only where the caller may see them.
@@ -179,6 +224,38 @@ class QuotaView(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     allowed_ms: int | None = None
     window_seconds: int | None = None
     available_again_at: float | None = None
+
+
+class AlertView(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Something that somebody should know: of a device for operators, of their own work for its owner."""
+
+    #: What it is about, for good: the same thing happening again has the same key.
+    key: str
+    since: float
+    #: What happened, why, and what to do now.
+    text: str
+    device: str | None = None
+    workload: int | None = None
+
+
+class IsolationView(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Whether a job is kept from the GPUs that are not its own, as a probe found that tried to open every one."""
+
+    enforced: bool
+    #: By what: "cgroup v2", "cgroup v1", "landlock", "bubblewrap", or "" where by nothing.
+    by: str = ""
+    #: A sentence: on what evidence, or why not.
+    detail: str = ""
+
+
+class DriverView(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What reads the GPUs: the driver, its library NVML, and the module that speaks to it."""
+
+    driver: str | None = None
+    nvml: str | None = None
+    cuda: str | None = None
+    #: The file of the Python module, and its version.
+    bindings: str = ""
 
 
 class Status(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -200,6 +277,11 @@ class Status(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     waiting: dict[str, int]
     #: What an operator should know: no driver, no device, a full disk.
     warnings: tuple[str, ...] = ()
+    #: The GPUs in MIG mode, whose MIG devices are among the devices.
+    cards: tuple[CardView, ...] = ()
+    #: Of the caller's own work; for operators also of devices and of others' work.
+    alerts: tuple[AlertView, ...] = ()
+    isolation: IsolationView | None = None
 
 
 class EventView(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -279,6 +361,8 @@ class BrokerView(msgspec.Struct, frozen=True, kw_only=True):
     #: When it stops by itself if nothing happens; None while work exists or where it never does.
     stops_at: float | None
     warnings: tuple[str, ...]
+    driver: DriverView | None = None
+    isolation: IsolationView | None = None
 
 
 class Change(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -299,5 +383,9 @@ class Change(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     more_of_mine: int = 0
     waiting: dict[str, int] = {}
     warnings: tuple[str, ...] = ()
+    #: As in the whole document, with each revision.
+    alerts: tuple[AlertView, ...] = ()
     samples: tuple[DeviceView, ...] = ()
+    #: With the samples: the cards of MIG devices.
+    cards: tuple[CardView, ...] = ()
     status: Status | None = None

@@ -88,15 +88,6 @@ class EndReason(StrEnum):
     ABANDONED = "abandoned"
 
 
-class Condition(StrEnum):
-    """What is wrong with a device. The first two end at the first clear reading, the rest after a clean probe."""
-
-    NOT_CLEAR = "not-clear"
-    FOREIGN = "foreign"
-    LOST = "lost"
-    UNREADABLE = "unreadable"
-
-
 class Ask(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What a workload wants. Zero devices is a meaning of its own: it sees no GPU."""
 
@@ -111,6 +102,8 @@ class Ask(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     host_memory_bytes: int | None = None
     pool: str | None = None
     same_link_group: bool = False
+    #: Only these devices, by UUID: placed by hand. Empty leaves the choice to the planner.
+    on: tuple[str, ...] = ()
 
 
 class JobSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -264,57 +257,6 @@ class Workload(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     def title(self) -> str:
         """How texts name it: "job 12 (digits)"."""
         return f"{self.kind} {self.id}" + (f" ({self.name})" if self.name else "")
-
-
-class Device(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What can be leased: a whole GPU or one MIG device, named by its NVML UUID."""
-
-    uuid: str
-    index: int
-    name: str
-    device_class: str
-    memory_bytes: int | None = None
-    pool: str = "local"
-    node: str = ""
-    link_group: str | None = None
-    shareable: bool = False
-    simulated: bool = False
-    cordoned: bool = False
-    #: Set by the broker for a stated fault; no lease while it lasts.
-    condition: Condition | None = None
-    condition_detail: str = ""
-    condition_since: float | None = None
-
-
-class Reading(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One device at one instant. What could not be read is None and shown as "n/a"."""
-
-    uuid: str
-    at: float
-    memory_used_bytes: int | None = None
-    memory_total_bytes: int | None = None
-    utilisation_percent: int | None = None
-    temperature_celsius: int | None = None
-    power_watts: float | None = None
-    #: (pid, memory_used_bytes) of each process on the device; None where they cannot be listed.
-    processes: tuple[tuple[int, int | None], ...] | None = None
-    #: Why the device could not be read at all.
-    fault: str | None = None
-
-    @property
-    def memory_free_bytes(self) -> int | None:
-        """Free memory, or None where either number is unknown."""
-        if self.memory_used_bytes is None or self.memory_total_bytes is None:
-            return None
-        return max(0, self.memory_total_bytes - self.memory_used_bytes)
-
-
-class Sample(msgspec.Struct, frozen=True, kw_only=True):
-    """One reading of all the devices of a pool; `fault` says why there is none."""
-
-    at: float
-    readings: tuple[Reading, ...] = ()
-    fault: str | None = None
 
 
 class Scope(StrEnum):

@@ -7,9 +7,11 @@ is loaded. Its digest stands on each event, so a past decision can be explained 
 from __future__ import annotations
 
 import hashlib
+from typing import Literal
 
 import msgspec
 
+from .devices import Condition, Device
 from .nouns import Kind
 
 EACH = "*"
@@ -99,6 +101,17 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, for
     queue: str | None = None
 
 
+class SharingRule(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
+    """Devices whose memory may be leased in parts: one by its UUID, all of a class, or (with neither) all."""
+
+    device: str | None = None
+    device_class: str | None = None
+    #: What a holder may use beyond its part before it is told: a CUDA context has its own size.
+    slack_bytes: int = 512 << 20
+    #: A holder that stays above its part for so long after it was told is evicted; None only tells it.
+    evict_after_seconds: int | None = None
+
+
 INTERACTIVE = QueuePolicy(
     name="interactive",
     priority=100,
@@ -134,6 +147,8 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     quotas: tuple[QuotaRule, ...] = ()
     holds: tuple[HoldPolicy, ...] = ()
     profiles: tuple[Profile, ...] = ()
+    #: The first rule that names a device counts; devices that none names are leased whole.
+    sharing: tuple[SharingRule, ...] = ()
     #: Team -> its members; who is in none counts for the team "everyone".
     teams: dict[str, tuple[str, ...]] = {}
     operators: tuple[str, ...] = ()
@@ -176,6 +191,23 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     )
     #: Memory that an idle device may show and still be clear.
     baseline_bytes: int = 1 << 30
+    #: What only draws, with no more memory than this, is a display and nobody's use.
+    drawing_bytes: int = 1 << 30
+    #: What is done about a process on a device without a lease: "warn", or "end" it after so long, where it is
+    #: certain whose it is.
+    foreign_use: Literal["warn", "end"] = "warn"
+    foreign_seconds: int = 60
+    #: From here on a device gets no new lease; None is where the card slows itself down.
+    hot_celsius: int | None = None
+    #: How long heat or slowing must last to count, and how long a device must be well to be well again.
+    hot_seconds: int = 30
+    #: How long a device may show load with nobody on it.
+    suspect_seconds: int = 10
+    #: So much work in a row, all within the time, that died of a device's hardware takes it out of use; 0 never does.
+    strikes: int = 3
+    strike_seconds: int = 3600
+    #: Conditions in which jobs are moved off a device; in all others they run on, and it only gets no new work.
+    drains: tuple[Condition, ...] = (Condition.FAULTY,)
 
     def queue(self, name: str) -> QueuePolicy | None:
         """Find a queue by its name."""
@@ -187,6 +219,13 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     def team_of(self, user: str) -> str:
         """The team a user's work counts for unless they say otherwise: the first that lists them."""
         return next((team for team, members in sorted(self.teams.items()) if user in members), "everyone")
+
+    def sharing_of(self, device: Device) -> SharingRule | None:
+        """The rule by which parts of a device may be leased; None where it is leased whole."""
+        for rule in self.sharing:
+            if rule.device in (None, device.uuid) and rule.device_class in (None, device.device_class):
+                return rule
+        return None
 
     def digest(self) -> str:
         """Twelve hex digits that change whenever a rule changes."""
@@ -223,20 +262,26 @@ def _queue_problems(policy: Policy) -> list[str]:
     return found
 
 
+_MOST_CELSIUS = 150
+
 _AT_LEAST_ONE = (
     "reservation_seconds", "attach_seconds", "renew_seconds", "lapse_seconds", "clear_seconds",
-    "back_off_seconds", "half_life_seconds", "most_queued",
+    "back_off_seconds", "half_life_seconds", "most_queued", "strike_seconds",
 )  # fmt: skip
 _AT_LEAST_ZERO = (
     "reservation_grace_seconds", "kill_after_seconds", "most_grace_seconds", "most_leftover_seconds",
     "preemptions_per_day", "failures", "timeouts", "launch_failures", "losses", "order_multiple", "order_most_seconds",
-    "baseline_bytes",
+    "baseline_bytes", "drawing_bytes", "foreign_seconds", "hot_seconds", "suspect_seconds", "strikes",
 )  # fmt: skip
 
 
 def _number_problems(policy: Policy) -> list[str]:
     found = [f"{n}: {getattr(policy, n)} must be 1 or more" for n in _AT_LEAST_ONE if getattr(policy, n) < 1]
     found += [f"{n}: {getattr(policy, n)} must be 0 or more" for n in _AT_LEAST_ZERO if getattr(policy, n) < 0]
+    if policy.hot_celsius is not None and not 1 <= policy.hot_celsius <= _MOST_CELSIUS:
+        found.append(
+            f"hot_celsius: {policy.hot_celsius} is no temperature of a GPU; give 1 to {_MOST_CELSIUS}, or None"
+        )
     if policy.most_devices is not None and policy.most_devices < 1:
         found.append(f"most_devices: {policy.most_devices} must be 1 or more, or None for no limit")
     if policy.lapse_seconds <= policy.renew_seconds:
@@ -259,6 +304,12 @@ def _rule_problems(policy: Policy) -> list[str]:
             found.append(f"holds: {hold.name!r} withholds nothing; give devices or count")
         if hold.no_show_seconds is not None and hold.no_show_seconds < 0:
             found.append(f"holds: {hold.name}.no_show_seconds is {hold.no_show_seconds}; it must be 0 or more")
+    found += [
+        f"sharing: {field} of a rule is {value}; it must be 0 or more"
+        for rule in policy.sharing
+        for field, value in (("slack_bytes", rule.slack_bytes), ("evict_after_seconds", rule.evict_after_seconds))
+        if value is not None and value < 0
+    ]
     for profile in policy.profiles:
         if profile.queue is not None and profile.queue not in names:
             found.append(f"profiles: {profile.name!r} names the queue {profile.queue!r}, which does not exist")

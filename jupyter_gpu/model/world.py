@@ -2,7 +2,7 @@
 
 Only `core.lifecycle.evolve` writes to it, through `put_workload`, `put_device` and `charge`; everybody else reads.
 The nouns inside are frozen, so `copy()` is a shallow copy of a few containers and serves as the overlay on which a
-command is decided. `policy` and `readings` stand beside the log: they are observations, not facts, and are shared.
+command is decided. `policy`, `readings` and `uses` stand beside the log: no facts of it, and shared by all copies.
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 from weakref import WeakValueDictionary
 
-from .nouns import Device, Kind, Reading, State, Workload
+from .devices import Device, Reading, Use
+from .nouns import Kind, State, Workload
 from .policy import BUCKET_SECONDS, USAGE_SECONDS, Policy
 
 #: Ended workloads that stay in memory; older ones are read from the store's history.
@@ -110,6 +111,7 @@ class World:
         "runs",
         "sums",
         "usage",
+        "uses",
         "workloads",
     )  # fmt: skip
 
@@ -123,7 +125,9 @@ class World:
         #: (owner, team, queue, device class) -> {bucket: device-ms}; a refund is a negative charge. The buckets of a
         #: key are replaced, never written into.
         self.usage: dict[UsageKey, dict[int, int]] = {}
+        #: Device or card -> its newest reading; device -> who was on it then.
         self.readings: dict[str, Reading] = {}
+        self.uses: dict[str, tuple[Use, ...]] = {}
         self.line: list[LineKey] = []
         self.live: dict[int, None] = {}
         self.ended: dict[int, None] = {}
@@ -146,7 +150,7 @@ class World:
     def copy(self) -> World:
         """An overlay to decide on: changes to it never reach this world."""
         other = World.__new__(World)
-        other.policy, other.readings = self.policy, self.readings
+        other.policy, other.readings, other.uses = self.policy, self.readings, self.uses
         other.revision, other.last_id = self.revision, self.last_id
         other.workloads, other.devices = self.workloads.copy(), self.devices.copy()
         other.usage, other.held, other.runs = self.usage.copy(), self.held.copy(), self.runs.copy()

@@ -302,7 +302,12 @@ export function deviceTrouble(device: DeviceView): string {
       'not-clear': 'not clear',
       foreign: 'used by others',
       lost: 'lost',
-      unreadable: 'no reading'
+      faulty: 'faulty',
+      'reset-needed': 'needs a reset',
+      prohibited: 'no CUDA',
+      unreadable: 'no reading',
+      hot: 'too hot',
+      suspect: 'busy with nothing'
     }[device.condition];
   }
   return device.cordoned ? 'cordoned' : '';

@@ -56,9 +56,6 @@ export type EndReason =
   | 'expired'
   | 'abandoned';
 
-/** What is wrong with a device. The first two end at the first clear reading, the rest after a clean probe. */
-export type Condition = 'not-clear' | 'foreign' | 'lost' | 'unreadable';
-
 /** What a workload wants. Zero devices is a meaning of its own: it sees no GPU. */
 export interface Ask {
   readonly devices?: number;
@@ -70,6 +67,7 @@ export interface Ask {
   readonly host_memory_bytes?: number | null;
   readonly pool?: string | null;
   readonly same_link_group?: boolean;
+  readonly on?: readonly string[];
 }
 
 /** What a job runs. Text that is no UTF-8 is packed by `pack_bytes`, so argv arrives byte for byte. */
@@ -113,6 +111,29 @@ export interface Outcome {
   readonly forced?: readonly string[];
   readonly ended_at?: number | null;
 }
+
+/** What is wrong with a device, the gravest first: of several at once the gravest is told. */
+export type Condition =
+  | 'lost'
+  | 'faulty'
+  | 'reset-needed'
+  | 'prohibited'
+  | 'unreadable'
+  | 'hot'
+  | 'suspect'
+  | 'not-clear'
+  | 'foreign';
+
+/** Whose a process on a device is, as far as that is certain. */
+export type UseKind =
+  | 'holder'
+  | 'astray'
+  | 'kernel'
+  | 'container'
+  | 'user'
+  | 'system'
+  | 'dead'
+  | 'unknown';
 
 /** The submitted file, sent by the client, so that a later edit does not change a queued job. */
 export interface Script {
@@ -192,24 +213,56 @@ export interface WorkloadView {
   readonly spec?: JobSpec | null;
 }
 
-/** One device with its newest reading and who holds it until when. */
-export interface DeviceView {
+/** One process on a device, as far as a caller may know of it. */
+export interface UseView {
+  readonly pid: number;
+  readonly kind: UseKind;
+  readonly foreign: boolean;
+  readonly memory_bytes?: number | null;
+  readonly name?: string;
+  readonly user?: string | null;
+  readonly workload?: number | null;
+  readonly where?: string;
+}
+
+/** A GPU in MIG mode: its MIG devices are listed under it, and it is none itself. */
+export interface CardView {
   readonly uuid: string;
   readonly index: number;
   readonly name: string;
-  readonly device_class: string;
-  readonly pool: string;
-  readonly simulated: boolean;
-  readonly cordoned: boolean;
-  readonly shareable?: boolean;
-  readonly condition?: Condition | null;
-  readonly condition_detail?: string;
   readonly memory_total_bytes?: number | null;
   readonly memory_used_bytes?: number | null;
   readonly utilisation_percent?: number | null;
   readonly temperature_celsius?: number | null;
   readonly power_watts?: number | null;
   readonly sampled_at?: number | null;
+}
+
+/** One device with its newest reading and who holds it until when. */
+export interface DeviceView {
+  readonly uuid: string;
+  readonly index: number;
+  readonly number: string;
+  readonly name: string;
+  readonly device_class: string;
+  readonly pool: string;
+  readonly simulated: boolean;
+  readonly cordoned: boolean;
+  readonly shareable?: boolean;
+  readonly card?: string | null;
+  readonly condition?: Condition | null;
+  readonly condition_detail?: string;
+  readonly memory_total_bytes?: number | null;
+  readonly memory_used_bytes?: number | null;
+  readonly memory_reserved_bytes?: number | null;
+  readonly memory_leased_bytes?: number | null;
+  readonly shares_host_memory?: boolean;
+  readonly utilisation_percent?: number | null;
+  readonly temperature_celsius?: number | null;
+  readonly power_watts?: number | null;
+  readonly sampled_at?: number | null;
+  readonly note?: string;
+  readonly uses?: readonly UseView[];
   readonly workloads?: readonly number[];
   readonly holders?: readonly string[];
   readonly free_at?: number | null;
@@ -226,6 +279,22 @@ export interface QuotaView {
   readonly available_again_at?: number | null;
 }
 
+/** Something that somebody should know: of a device for operators, of their own work for its owner. */
+export interface AlertView {
+  readonly key: string;
+  readonly since: number;
+  readonly text: string;
+  readonly device?: string | null;
+  readonly workload?: number | null;
+}
+
+/** Whether a job is kept from the GPUs that are not its own, as a probe found that tried to open every one. */
+export interface IsolationView {
+  readonly enforced: boolean;
+  readonly by?: string;
+  readonly detail?: string;
+}
+
 /** The one document that every face shows, for one caller. */
 export interface Status {
   readonly revision: number;
@@ -239,6 +308,9 @@ export interface Status {
   readonly more_of_mine?: number;
   readonly waiting: Readonly<Record<string, number>>;
   readonly warnings?: readonly string[];
+  readonly cards?: readonly CardView[];
+  readonly alerts?: readonly AlertView[];
+  readonly isolation?: IsolationView | null;
 }
 
 /** What went wrong: for programs, for people, and what to do now. */
@@ -258,7 +330,9 @@ export interface Change {
   readonly more_of_mine?: number;
   readonly waiting?: Readonly<Record<string, number>>;
   readonly warnings?: readonly string[];
+  readonly alerts?: readonly AlertView[];
   readonly samples?: readonly DeviceView[];
+  readonly cards?: readonly CardView[];
   readonly status?: Status | null;
 }
 

@@ -10,6 +10,7 @@ export function device(index: number, more: Partial<DeviceView> = {}): DeviceVie
   return {
     uuid: `GPU-${index}`,
     index,
+    number: String(index),
     name: 'NVIDIA A100',
     device_class: 'a100',
     pool: 'local',

@@ -71,6 +71,7 @@ def line() -> bytes:
     view = DeviceView(
         uuid="GPU-5111447d-7725-4a3e-8f5f-000000000000",
         index=0,
+        number="0",
         name="NVIDIA A100-SXM4-80GB",
         device_class="a100-80gb",
         pool="local",

@@ -45,6 +45,7 @@ def device(index: int = 0, **more) -> DeviceView:
     words = {
         "uuid": f"GPU-{index}aaaaaaa-0000-4000-8000-00000000000{index}",
         "index": index,
+        "number": str(index),
         "name": "NVIDIA A100-SXM4-80GB",
         "device_class": "a100-80gb",
         "pool": "local",

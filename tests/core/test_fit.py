@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from jupyter_gpu.errors import LimitExceeded
-from jupyter_gpu.model import EndReason, Outcome, Policy, Reading, SeeCondition, State, WaitingReason
-from jupyter_gpu.model.nouns import Condition
+from jupyter_gpu.model import Condition, EndReason, Outcome, Policy, Reading, SeeCondition, State, WaitingReason
 from tests.world import BEGIN, DAY, GIB, HOUR, SAVED, Play, a_device
 
 

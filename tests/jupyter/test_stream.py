@@ -35,8 +35,16 @@ def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def device(uuid: str = "GPU-0", **more: Any) -> DeviceView:
     """A device as a status shows it."""
-    words = {"index": 0, "name": "Test", "device_class": "t", "pool": "local", "simulated": False, "cordoned": False}
-    return DeviceView(uuid=uuid, **(words | more))
+    words = {
+        "index": 0,
+        "number": "0",
+        "name": "Test",
+        "device_class": "t",
+        "pool": "local",
+        "simulated": False,
+        "cordoned": False,
+    }
+    return DeviceView(uuid=uuid, **({"simulated": False, "cordoned": False} | words | more))
 
 
 def workload(id_: int, state: State = State.ACTIVE, **more: Any) -> WorkloadView:

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 import msgspec
 
 from jupyter_gpu.jupyter import documents as ours
-from jupyter_gpu.model import documents, nouns
+from jupyter_gpu.model import devices, documents, nouns
 
 TARGET = "labextension/src/types.ts"
 
@@ -38,8 +38,8 @@ def render() -> str:
     found: dict[type, None] = {}
     for root in (*ROOTS, *BODIES):
         _collect(root, found)
-    order = {it: place for module in (nouns, documents, ours) for place, it in enumerate(_defined_in(module))}
-    modules = [nouns.__name__, documents.__name__, ours.__name__]
+    order = {it: place for module in (nouns, devices, documents, ours) for place, it in enumerate(_defined_in(module))}
+    modules = [nouns.__name__, devices.__name__, documents.__name__, ours.__name__]
     chosen = sorted(found, key=lambda it: (modules.index(it.__module__), order[it]))
     written = [_enum(it) if issubclass(it, enum.Enum) else _struct(it) for it in chosen]
     return "\n".join([_HEAD, *written, _alias("Frame", ours.Frame)])
