@@ -126,14 +126,7 @@ export type Condition =
 
 /** Whose a process on a device is, as far as that is certain. */
 export type UseKind =
-  | 'holder'
-  | 'astray'
-  | 'kernel'
-  | 'container'
-  | 'user'
-  | 'system'
-  | 'dead'
-  | 'unknown';
+  'holder' | 'astray' | 'kernel' | 'container' | 'user' | 'system' | 'dead' | 'unknown';
 
 /** The submitted file, sent by the client, so that a later edit does not change a queued job. */
 export interface Script {

@@ -91,6 +91,9 @@ def _union(begin: str, words: list[str]) -> str:
     line = f"{begin} {' | '.join(words)};\n"
     if len(line) <= _WIDTH + 1:
         return line
+    second = f"  {' | '.join(words)};\n"
+    if len(second) <= _WIDTH + 1:
+        return f"{begin}\n{second}"
     return begin + "".join(f"\n  | {word}" for word in words) + ";\n"
 
 
