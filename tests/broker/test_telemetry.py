@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 import jupyter_gpu
-from jupyter_gpu.broker.telemetry.sampler import Telemetry
-from jupyter_gpu.model import Device, Reading
+from jupyter_gpu.broker.telemetry.sampler import STARTING, Telemetry
+from jupyter_gpu.model import Card, CardEvent, Device, DriverView, Reading
 
 A, B = "GPU-a", "GPU-b"
 LONG = 3600.0  # an interval or a deadline that no test reaches
@@ -27,6 +27,10 @@ class FakeSource:
         self.fault = None
         self.busy_with = None
         self.has_local_pids = True
+        self.driver = None
+        self.notes = ()
+        self.split = ()
+        self.reported = []
         self.found = (
             Device(uuid=A, index=0, name="A", device_class="a"),
             Device(uuid=B, index=1, name="B", device_class="b"),
@@ -42,6 +46,15 @@ class FakeSource:
         """What the test put there."""
         self.threads.add(threading.current_thread())
         return self.found
+
+    def cards(self):
+        """What the test put there."""
+        return self.split
+
+    def events(self):
+        """What the test put there, once."""
+        reported, self.reported = tuple(self.reported), []
+        return reported
 
     def read(self, uuids):
         """Readings that carry their number, once the gate is open."""
@@ -286,6 +299,107 @@ def test_a_fault_is_logged_once(caplog):
     ]
 
 
+def test_a_driver_that_is_slow_to_start_is_no_fault_of_it():
+    """Its first answer may take half a minute: asks are answered meanwhile, and say so.
+
+    NVIDIA/nvidia-container-toolkit#1053: 24 seconds in nvmlInit.
+    """
+
+    async def body():
+        source, samples = FakeSource(), Samples()
+        telemetry = Telemetry(source, interval_seconds=0.01, deadline_seconds=0.05)
+        assert telemetry.fault is None  # nobody has asked yet
+        source.gate.clear()
+        telemetry.start(asyncio.get_running_loop(), samples)
+
+        assert telemetry.fault == STARTING
+        assert (await telemetry.probe([A]))[0].fault == STARTING
+        assert (await samples.next()).fault == STARTING
+
+        source.gate.set()
+        assert [it.fault for it in (await samples.next(lambda sample: sample.fault is None)).readings] == [None, None]
+        assert telemetry.fault is None
+        telemetry.close()
+
+    asyncio.run(body())
+
+
+@with_telemetry(deadline_seconds=0.05)
+async def test_a_start_that_does_not_end_is_a_silent_driver(telemetry, source, samples):
+    """After a minute nothing is starting any more."""
+    source.gate.clear()
+    telemetry._has_answered = False
+    await telemetry.probe([A])
+    assert telemetry.fault == STARTING
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("jupyter_gpu.broker.telemetry.sampler.STARTING_SECONDS", 0.0)
+        assert "has not answered" in telemetry.fault
+
+
+@with_telemetry()
+async def test_a_probe_swallows_no_event(telemetry, source, samples):
+    """It is left for the next sample, which everybody hears."""
+    source.reported = [CardEvent(uuid=A, xid=79, at=1.0)]
+
+    await telemetry.probe([A])
+
+    assert source.reported
+
+
+@with_telemetry(interval_seconds=0.01)
+async def test_a_sample_carries_all_that_the_driver_reported(telemetry, source, samples):
+    """Each event once."""
+    reported = [CardEvent(uuid=A, xid=79, at=1.0), CardEvent(uuid=B, xid=48, at=1.0)]
+    source.reported = reported
+
+    await samples.next(lambda sample: sample.events)
+    await samples.next()
+
+    assert [event for sample in samples.all for event in sample.events] == reported
+
+
+@with_telemetry(interval_seconds=0.01)
+async def test_events_are_kept_over_a_read_that_fails(telemetry, source, samples):
+    """What came just before a fault says more than the fault."""
+    source.error = ValueError("not foreseen")
+    source.reported = [CardEvent(uuid=A, xid=79, at=1.0)]
+
+    sample = await samples.next(lambda sample: sample.events)
+
+    assert "not foreseen" in sample.fault
+
+
+@with_telemetry(interval_seconds=0.01)
+async def test_cards_are_read_with_their_devices(telemetry, source, samples):
+    """A GPU in MIG mode is no device, and shows its memory, power and health all the same (XuehaiPan/nvitop#5)."""
+    card = Card(uuid="GPU-card", index=2, name="A100")
+    source.split, source.driver = (card,), DriverView(driver="570.86")
+    await telemetry.inventory()
+
+    sample = await samples.next(lambda sample: len(sample.readings) > 2)
+
+    assert [it.uuid for it in sample.readings] == [A, B, "GPU-card"]
+    assert "GPU-card" in telemetry.latest
+    assert (telemetry.cards, telemetry.driver) == ((card,), DriverView(driver="570.86"))
+
+
+def test_a_note_is_logged_once_per_start(caplog):
+    """It may come and go: that is no news (gpuopenanalytics/pynvml#43)."""
+    caplog.set_level(logging.INFO, logger="jupyter_gpu.broker.telemetry.sampler")
+
+    @with_telemetry()
+    async def body(telemetry, source, samples):
+        for notes in (("Processes cannot be listed.",), (), ("Processes cannot be listed.", "GPU 0 has no parts.")):
+            source.notes = notes
+            await telemetry.probe([A])
+            assert telemetry.notes == notes
+
+    body()
+
+    assert [record.message for record in caplog.records] == ["Processes cannot be listed.", "GPU 0 has no parts."]
+
+
 @with_telemetry()
 async def test_close_waits_for_nothing_and_ends_the_thread(telemetry, source, samples):
     """Closing is immediate even while a call hangs; the thread goes when the call does."""
@@ -320,11 +434,12 @@ def test_nobody_is_asked_before_the_start():
 
 HANGING = """
 import asyncio, threading
-from jupyter_gpu.broker.telemetry.sampler import Telemetry
+from jupyter_gpu.broker.telemetry.sampler import STARTING, Telemetry
 
 class Hanging:
-    fault = busy_with = None
+    fault = busy_with = driver = None
     has_local_pids = True
+    notes = ()
     def devices(self):
         threading.Event().wait()
 

@@ -17,7 +17,7 @@ from typing import Any
 import pynvml
 from msgspec.structs import replace
 
-from ...model import Device, Reading
+from ...model import Card, CardEvent, Device, DriverView, Reading
 from .classes import device_class
 from .clear import LOST
 
@@ -77,6 +77,8 @@ class NvmlSource:
     ) -> None:
         self.fault: str | None = None
         self.busy_with: str | None = None
+        self.driver: DriverView | None = None
+        self.notes: tuple[str, ...] = ()
         self.has_local_pids = _sees_all_pids()
         self._nvml = nvml
         self._node = node
@@ -110,6 +112,14 @@ class NvmlSource:
             self.busy_with = None
         self.fault = None
         return tuple(device for devices in self._known.values() for device in devices)
+
+    def cards(self) -> tuple[Card, ...]:
+        """The GPUs in MIG mode that the last inventory found."""
+        return ()
+
+    def events(self) -> tuple[CardEvent, ...]:
+        """What the driver has reported since the last call."""
+        return ()
 
     def read(self, uuids: Sequence[str]) -> tuple[Reading, ...]:
         """Fresh readings of these; a card that cannot be read has a fault and keeps no other from being read."""

@@ -3,7 +3,7 @@
 The loop never calls a driver. It asks here and gets an answer within the deadline: a fresh reading, or one whose
 `fault` says why there is none. What is unknown is never taken for gone: an inventory that cannot be read is None, and
 a device that cannot be read is a `Reading` with a fault, so that whoever ends leases on the strength of it sees the
-difference. Two sources stand behind the seam: `telemetry_nvml` (real cards) and `telemetry_simulated`.
+difference. Two sources stand behind the seam: `nvml` (real cards) and `simulated`.
 """
 
 from __future__ import annotations
@@ -16,12 +16,20 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple, Protocol
 
-from ...model import Device, Reading, Sample
+from ...model import Card, CardEvent, Device, DriverView, Reading, Sample
 from .clear import process_name
 
 log = logging.getLogger(__name__)
 
 OnSample = Callable[[Sample], None]
+
+#: So long the driver may take for its first answer (NVIDIA/nvidia-container-toolkit#1053); then it is called silent.
+STARTING_SECONDS = 60.0
+
+STARTING = (
+    "The GPU monitor is starting: the driver is being opened, which takes up to half a minute where its persistence "
+    "mode is off. The GPUs appear by themselves; `nvidia-smi -pm 1` or nvidia-persistenced makes it quick."
+)
 
 
 class Source(Protocol):
@@ -39,8 +47,22 @@ class Source(Protocol):
     def has_local_pids(self) -> bool:
         """Whether the pids in readings are those of this machine as we see it, so that they may be looked up."""
 
+    @property
+    def driver(self) -> DriverView | None:
+        """What reads the GPUs and of which versions; None where that is not known, or nothing is real."""
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What holds now and is worth a sentence, but is no fault: a GPU in MIG mode that has no MIG devices."""
+
     def devices(self) -> tuple[Device, ...] | None:
         """The inventory; empty where there are no devices, None where it cannot be read (`fault` says why)."""
+
+    def cards(self) -> tuple[Card, ...]:
+        """The GPUs in MIG mode that the last inventory found, also those that have no MIG devices. Asks nobody."""
+
+    def events(self) -> tuple[CardEvent, ...]:
+        """What the driver has reported since the last call, which waits for nothing; () where it reports nothing."""
 
     def read(self, uuids: Sequence[str]) -> tuple[Reading, ...]:
         """Fresh readings, one per UUID in the order asked; what cannot be read has a fault."""
@@ -59,9 +81,14 @@ class _Look(NamedTuple):
     at: float
     #: None: not asked, or not readable.
     devices: tuple[Device, ...] | None
+    cards: tuple[Card, ...]
     readings: dict[str, Reading]
+    #: Only of a tick: a probe leaves them for the next sample.
+    events: tuple[CardEvent, ...]
     fault: str | None
-    #: The round was a tick: `readings` are those of all devices.
+    driver: DriverView | None
+    notes: tuple[str, ...]
+    #: The round was a tick: `readings` are those of all devices, and of their cards.
     is_sample: bool
 
 
@@ -72,8 +99,12 @@ class Telemetry:
         self._source = source
         self._interval_seconds = interval_seconds
         self._deadline_seconds = deadline_seconds
-        #: The newest reading of each device of the inventory; read it on the loop only.
+        #: The newest reading of each device of the inventory and of each card; read it on the loop only.
         self.latest: dict[str, Reading] = {}
+        #: As of the newest answer of the source; read them on the loop only.
+        self.cards: tuple[Card, ...] = ()
+        self.driver: DriverView | None = None
+        self.notes: tuple[str, ...] = ()
         # A SimpleQueue is never held by a thread that waits for its turn, so putting never blocks the loop.
         self._asks: queue.SimpleQueue[_Ask | None] = queue.SimpleQueue()
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -81,9 +112,13 @@ class Telemetry:
         self._watch_timer: asyncio.TimerHandle | None = None
         #: Monotonic and wall time at which the source was called; written whole by the sampler thread.
         self._called_at: tuple[float, float] | None = None
+        #: The sampler thread's own: whom a tick reads, and what no sample has carried yet.
         self._uuids: tuple[str, ...] | None = None
+        self._events: tuple[CardEvent, ...] = ()
+        self._has_answered = False
         self._fault: str | None = None
         self._said: str | None = None
+        self._noted: set[str] = set()
 
     # --- on the loop ----------------------------------------------------------------------------
 
@@ -126,7 +161,9 @@ class Telemetry:
     @property
     def fault(self) -> str | None:
         """Why no device can be read now, as a sentence with its remedy; None while all is well."""
-        return self._silence() if self.stalled_since is not None else self._fault
+        if self.stalled_since is not None:
+            return self._silence()
+        return STARTING if self._loop is not None and not self._has_answered else self._fault
 
     def name_of(self, pid: int) -> str | None:
         """The name of a process in a reading; None where it has ended or its pid is not one of ours to look up."""
@@ -146,8 +183,10 @@ class Telemetry:
 
     def _take(self, asks: list[_Ask], look: _Look) -> None:
         """Hand out what a round saw."""
-        self._fault = look.fault
+        self._has_answered, self._fault = True, look.fault
+        self.cards, self.driver, self.notes = look.cards, look.driver, look.notes
         self._say(self.fault)
+        self._note(look.notes)
         if look.is_sample:
             self.latest = look.readings
         else:
@@ -156,7 +195,8 @@ class Telemetry:
             if not ask.answer.done():
                 ask.answer.set_result(look)
         if look.is_sample and self._on_sample is not None:
-            self._on_sample(Sample(at=look.at, readings=tuple(look.readings.values()), fault=look.fault))
+            readings = tuple(look.readings.values())
+            self._on_sample(Sample(at=look.at, readings=readings, events=look.events, fault=look.fault))
 
     def _watch(self) -> None:
         """While the source hangs nobody else makes samples: say so in its place."""
@@ -171,6 +211,9 @@ class Telemetry:
             self._on_sample(Sample(at=now, readings=readings, fault=sentence))
 
     def _silence(self) -> str:
+        called_at = self._called_at
+        if not self._has_answered and called_at and time.monotonic() - called_at[0] < STARTING_SECONDS:
+            return STARTING
         culprit = self._source.busy_with
         asked = f" It was asked about {culprit}." if culprit else ""
         return (
@@ -187,6 +230,13 @@ class Telemetry:
             log.info("The GPUs can be read again.")
         else:
             log.warning("%s", fault)
+
+    def _note(self, notes: tuple[str, ...]) -> None:
+        """Each is said once per start, not once a second (gpuopenanalytics/pynvml#43)."""
+        for note in notes:
+            if note not in self._noted:
+                self._noted.add(note)
+                log.info("%s", note)
 
     # --- in the sampler thread ------------------------------------------------------------------
 
@@ -223,23 +273,29 @@ class Telemetry:
     def _look(self, asks: list[_Ask], *, is_due: bool) -> _Look:
         """One round: the inventory if wanted or not known yet, and one read for everybody."""
         at = time.time()
+        source = self._source
         devices, readings, fault = None, {}, None
         try:
             if any(ask.uuids is None for ask in asks) or (is_due and self._uuids is None):
-                devices = self._source.devices()
+                devices = source.devices()
                 if devices is not None:
-                    self._uuids = tuple(device.uuid for device in devices)
+                    self._uuids = (*(it.uuid for it in devices), *(it.uuid for it in source.cards()))
             wanted = dict.fromkeys(self._uuids or () if is_due else ())
             wanted.update(dict.fromkeys(uuid for ask in asks for uuid in ask.uuids or ()))
+            if is_due:
+                self._events += source.events()
             if wanted:
-                readings = {reading.uuid: reading for reading in self._source.read(tuple(wanted))}
-            fault = self._source.fault
+                readings = {reading.uuid: reading for reading in source.read(tuple(wanted))}
+            fault = source.fault
         except Exception as error:
             log.exception("Reading the GPUs failed in a way that the source did not foresee.")
             fault = f"Reading the GPUs failed: {type(error).__name__}: {error}. Please report this."
             uuids = [*(self._uuids or ()), *(uuid for ask in asks for uuid in ask.uuids or ())]
             readings = {reading.uuid: reading for reading in _faulty(uuids, fault, at)}
-        return _Look(at, devices, readings, fault, is_due)
+        events: tuple[CardEvent, ...] = ()
+        if is_due:
+            events, self._events = self._events, ()
+        return _Look(at, devices, source.cards(), readings, events, fault, source.driver, source.notes, is_due)
 
 
 def _faulty(uuids: Iterable[str], fault: str, at: float) -> tuple[Reading, ...]:

@@ -20,7 +20,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from ...errors import InvalidAsk
-from ...model import Device, Reading
+from ...model import Card, CardEvent, Device, DriverView, Reading
 from ...units import parse_bytes
 
 #: A process with this in its environment holds so much, whatever its resident size is.
@@ -71,6 +71,8 @@ class SimulatedSource:
     fault: str | None = None
     busy_with: str | None = None
     has_local_pids = True
+    driver: DriverView | None = None
+    notes: tuple[str, ...] = ()
 
     def __init__(
         self, count: int, *, memory_bytes: int = DEFAULT_MEMORY_BYTES, place: str = "", node: str = ""
@@ -97,6 +99,14 @@ class SimulatedSource:
             )
             for index, uuid in enumerate(self.uuids)
         )
+
+    def cards(self) -> tuple[Card, ...]:
+        """None: simulated devices are whole."""
+        return ()
+
+    def events(self) -> tuple[CardEvent, ...]:
+        """Nobody simulates what breaks."""
+        return ()
 
     def read(self, uuids: Sequence[str]) -> tuple[Reading, ...]:
         """One scan of /proc for all of them. What nobody simulates (temperature, power) is None."""
