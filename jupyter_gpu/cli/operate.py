@@ -34,7 +34,7 @@ def _mark(
     def one(name: str) -> DeviceView:
         it = act(name)
         if not face.as_json:
-            face.say(f"GPU {it.index} ({safe(it.uuid)}) {said(before.get(it.uuid), it)}")
+            face.say(f"GPU {it.number} ({safe(it.uuid)}) {said(before.get(it.uuid), it)}")
         return it
 
     done, code = for_each(face, dict.fromkeys(devices), one)

@@ -6,17 +6,17 @@ Pure: documents in, things that rich can show out. Colour only repeats what the 
 from __future__ import annotations
 
 import io
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from rich.console import Console, Group, RenderableType
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from ..model import DeviceView, QuotaView, State, Status, WaitingReason, WorkloadView
+from ..model import CardView, DeviceView, IsolationView, QuotaView, State, Status, WaitingReason, WorkloadView
 from ..units import MISSING, format_seconds, format_when
 from .tables import clip, make_table, states_of, work_table
-from .text import memory_text, plural, safe, sentence
+from .text import condition_text, memory_text, note_text, part_text, plural, safe, sentence, split_text
 
 BAR_CELLS = 8
 
@@ -31,7 +31,7 @@ _ALIKE = frozenset(
 
 def numbers(devices: Iterable[DeviceView]) -> dict[str, str]:
     """Map UUIDs to the numbers that people say."""
-    return {device.uuid: str(device.index) for device in devices}
+    return {device.uuid: device.number for device in devices}
 
 
 def status_picture(
@@ -48,7 +48,7 @@ def status_picture(
     """
     mine = [it for it in status.workloads if it.is_mine]
     head: list[RenderableType] = [_headline(status, note)]
-    head += [Text(f"! {sentence(warning)}", style="yellow") for warning in status.warnings]
+    head += [Text(f"! {sentence(it)}", style="yellow") for it in (*status.warnings, *_alerts(status))]
     devices: list[RenderableType] = ["", _devices(status, fancy=fancy)]
     work: list[RenderableType] = ["", _heading("Your work"), *_work(status, mine, width)]
     reasons = _reasons(mine)
@@ -71,10 +71,15 @@ def _lines(picture: RenderableType, width: int) -> int:
     return len(Console(width=width, file=io.StringIO()).render_lines(picture))
 
 
+def _alerts(status: Status) -> Iterator[str]:
+    """What somebody should know, unless a warning says the same."""
+    return (it.text for it in status.alerts if it.text not in status.warnings)
+
+
 def _devices(status: Status, *, fancy: bool) -> RenderableType:
-    if not status.devices:
+    if not status.devices and not status.cards:
         return Text("No GPUs. `jupyter gpu doctor` says why.")
-    return devices_table(status.devices, status.workloads, status.at, fancy=fancy)
+    return devices_table(status.devices, status.workloads, status.at, cards=status.cards, fancy=fancy)
 
 
 def _rest(status: Status) -> list[RenderableType]:
@@ -91,9 +96,18 @@ def _headline(status: Status, note: str) -> Text:
     line = Text.assemble((parts[0], "bold"), (f"  {safe(status.caller)}, {format_when(status.at, status.at)}", "dim"))
     if status.simulated:
         line.append("  SIMULATED", style="bold magenta")
+    elif status.isolation is not None:
+        line.append(f"  {badge(status.isolation)}", style="dim" if status.isolation.enforced else "yellow")
     if note:
         line.append(f"  {note}", style="yellow")
     return line
+
+
+def badge(isolation: IsolationView) -> str:
+    """Say in a few words whether jobs are kept from the GPUs of others."""
+    if not isolation.enforced:
+        return "isolation advisory"
+    return "isolation enforced" + (f" ({safe(isolation.by)})" if isolation.by else "")
 
 
 def _heading(text: str) -> Text:
@@ -105,24 +119,54 @@ def _indented(text: str) -> Padding:
 
 
 def devices_table(
-    devices: Sequence[DeviceView], workloads: Iterable[WorkloadView], now: float, *, fancy: bool = True
+    devices: Sequence[DeviceView],
+    workloads: Iterable[WorkloadView],
+    now: float,
+    *,
+    cards: Iterable[CardView] = (),
+    fancy: bool = True,
 ) -> Table:
-    """One line per GPU: what it is, how full, how busy, and who holds it until when."""
+    """One line per GPU: what it is, how full, how busy, and who holds it until when. MIG devices stand under theirs."""
     by_id = {it.id: it for it in workloads}
     table = make_table(">GPU", "class", "memory", ">", ">load", last="held by")
-    for device in devices:
-        table.add_row(
-            Text(str(device.index)),
-            Text(clip(device.device_class, 14)),
-            bar(device, fancy=fancy),
-            Text(memory_text(device)),
-            Text(MISSING if device.utilisation_percent is None else f"{device.utilisation_percent}%"),
-            held_by_text(device, by_id, now),
-        )
+    for it in in_rows(devices, cards):
+        if isinstance(it, CardView):
+            number, kind, held = str(it.index), "", _split(it, devices)
+        else:
+            number, kind, held = it.number, clip(it.device_class, 14), held_by_text(it, by_id, now) + _noted(it)
+        load = MISSING if it.utilisation_percent is None else f"{it.utilisation_percent}%"
+        table.add_row(Text(number), Text(kind), bar(it, fancy=fancy), Text(memory_text(it)), Text(load), held)
     return table
 
 
-def bar(device: DeviceView, *, fancy: bool = True) -> Text:
+def in_rows(devices: Sequence[DeviceView], cards: Iterable[CardView]) -> list[DeviceView | CardView]:
+    """The GPUs in the order of their numbers, and each that is split before its MIG devices."""
+    pools = {pool: place for place, pool in enumerate(dict.fromkeys(it.pool for it in devices))}
+    of_card = {it.card: it.pool for it in devices}
+
+    def place(it: DeviceView | CardView) -> tuple[int, int, int]:
+        if isinstance(it, CardView):
+            return pools.get(of_card.get(it.uuid, ""), 0), it.index, -1
+        return (pools[it.pool], *_in_order(it.number))
+
+    return sorted([*cards, *devices], key=place)
+
+
+def _in_order(number: str) -> tuple[int, int]:
+    card, _, slot = number.partition(":")
+    return int(card), int(slot) if slot else 0
+
+
+def _split(card: CardView, devices: Iterable[DeviceView]) -> Text:
+    return Text(split_text(card, sum(it.card == card.uuid for it in devices)), style="dim")
+
+
+def _noted(device: DeviceView) -> Text:
+    note = note_text(device)
+    return Text(f" ({note})" if note else "", style="dim")
+
+
+def bar(device: DeviceView | CardView, *, fancy: bool = True) -> Text:
     """Draw how full the memory is. What is used at all shows; what is not full is not drawn full."""
     used, total = device.memory_used_bytes, device.memory_total_bytes
     full, empty = ("█", "░") if fancy else ("#", "-")
@@ -137,20 +181,28 @@ def bar(device: DeviceView, *, fancy: bool = True) -> Text:
 
 
 def held_by_text(device: DeviceView, by_id: Mapping[int, WorkloadView], now: float) -> Text:
-    """Say who holds a GPU until when, or what is wrong with it."""
+    """Say who holds a GPU until when, and what is wrong with it."""
+    held = _held(device, by_id, now)
     if device.condition is not None:
-        detail = f": {safe(device.condition_detail)}" if device.condition_detail else ""
-        return Text(f"{device.condition}{detail}", style="red")
-    parts = [_holder(device, place, by_id.get(number), number) for place, number in enumerate(device.workloads)]
-    text = ", ".join(parts) or "free"
-    overtime = any(by_id[number].overtime for number in device.workloads if number in by_id)
-    if parts and overtime:
-        text += ", in overtime"
-    elif parts:
-        text += _until(device, by_id, now)
+        # Of a GPU that works on, who is on it is told first.
+        return Text("; ".join([*([held] if held else []), condition_text(device)]), style="red")
     if device.cordoned:
-        text = f"{text}, cordoned" if parts else "cordoned"
-    return Text(text, style="" if parts else "yellow" if device.cordoned else "green")
+        return Text(f"{held}, cordoned" if held else "cordoned", style="" if held else "yellow")
+    return Text(held) if held else Text("free", style="green")
+
+
+def _held(device: DeviceView, by_id: Mapping[int, WorkloadView], now: float) -> str:
+    parts = [_holder(device, place, by_id.get(number), number) for place, number in enumerate(device.workloads)]
+    if not parts:
+        return ""
+    if any(by_id[number].overtime for number in device.workloads if number in by_id):
+        until = ", in overtime"
+    else:
+        until = _until(device, by_id, now)
+    leased = device.memory_leased_bytes
+    # Of a device that is leased in parts it counts how much is left of it.
+    shared = "" if not leased else f"{part_text(leased, device.memory_total_bytes)} leased, by "
+    return f"{shared}{', '.join(parts)}{until}"
 
 
 def _until(device: DeviceView, by_id: Mapping[int, WorkloadView], now: float) -> str:

@@ -132,30 +132,22 @@ def quota(face: Face) -> None:
 
 
 @click.command(short_help="List the GPUs with their UUIDs.")
+@click.option("--uses", is_flag=True, help="Also every process on them: whose, and by what right.")
 @json_option
 @pass_face
-def devices(face: Face) -> None:
-    """List the GPUs: number, UUID, kind, pool, and how they are."""
-    from rich.text import Text
+def devices(face: Face, uses: bool) -> None:
+    """List the GPUs: number, UUID, kind, pool, and how they are. MIG devices stand under their GPU.
 
-    from ..units import format_bytes
-    from .tables import make_table
-    from .text import safe
+    Who is on a GPU without a lease of it is listed below; with --uses everybody is.
+    """
+    from .gpus import list_devices
 
-    page = face.client.devices()
     if face.as_json:
-        face.document(page)
+        face.document(face.client.devices())
         return
-    if not page.items:
+    # Only the whole document has the GPUs that are split.
+    found = face.client.status()
+    if found.devices or found.cards:
+        face.say(*list_devices(found.devices, found.cards, all_uses=uses))
+    else:
         face.say("No GPUs. `jupyter gpu doctor` says why.")
-        return
-    table = make_table(">GPU", "UUID", "class", ">memory", last="state")
-    for it in page.items:
-        state = str(it.condition) if it.condition else "cordoned" if it.cordoned else "held" if it.workloads else "free"
-        more = [safe(it.name), f"pool {safe(it.pool)}"] + (["may be shared"] if it.shareable else [])
-        more += ["SIMULATED"] if it.simulated else []
-        more += [] if it.temperature_celsius is None else [f"{it.temperature_celsius}°C"]
-        named = Text.assemble(safe(it.uuid), "\n", (", ".join(more), "dim"))
-        row = (it.device_class, format_bytes(it.memory_total_bytes), state)
-        table.add_row(str(it.index), named, *(Text(safe(cell)) for cell in row))
-    face.say(table)

@@ -10,7 +10,7 @@ import shlex
 from collections.abc import Iterable, Mapping
 from datetime import datetime
 
-from ..model import DeviceView, State, WaitingReason, WorkloadView, unpack_bytes
+from ..model import CardView, Condition, DeviceView, State, WaitingReason, WorkloadView, unpack_bytes
 from ..units import MISSING, format_bytes, format_seconds, format_when
 
 # Joiners of emoji and of scripts such as Persian; all other invisible characters are shown as what they are.
@@ -30,6 +30,18 @@ WAITS = {
     WaitingReason.CLEARING: "a GPU is being made free",
     WaitingReason.ENGINE: "no such GPU now",
     WaitingReason.DRIVER: "no GPU can be read",
+}
+
+CONDITIONS = {
+    Condition.LOST: "lost",
+    Condition.FAULTY: "faulty",
+    Condition.RESET_NEEDED: "needs a reset",
+    Condition.PROHIBITED: "closed to CUDA",
+    Condition.UNREADABLE: "cannot be read",
+    Condition.HOT: "too hot",
+    Condition.SUSPECT: "busy with nobody on it",
+    Condition.NOT_CLEAR: "not clear",
+    Condition.FOREIGN: "used without a lease",
 }
 
 #: How the reason begins where some are free.
@@ -201,17 +213,49 @@ def ask_text(it: WorkloadView) -> str:
     return ", ".join(parts)
 
 
-def memory_text(device: DeviceView) -> str:
+def memory_text(device: DeviceView | CardView) -> str:
     """Write used and total memory in the unit of the total, "61.2/80GiB"; a reading that is missing is n/a."""
-    used, total = device.memory_used_bytes, device.memory_total_bytes
-    if total is None:
-        return format_bytes(used)
-    whole = format_bytes(total)
-    unit = whole.lstrip("0123456789.")
-    if used is None:
-        return f"{MISSING}/{whole}"
-    amount = used / 1024 ** _UNITS.index(unit)
-    return f"{amount:.1f}".removesuffix(".0") + f"/{whole}"
+    return part_text(device.memory_used_bytes, device.memory_total_bytes, "/")
+
+
+def part_text(part: int | None, whole: int | None, between: str = " of ") -> str:
+    """Write a part of an amount of memory in the unit of the whole: "20 of 80GiB"."""
+    if whole is None:
+        return format_bytes(part)
+    total = format_bytes(whole)
+    unit = total.lstrip("0123456789.")
+    if part is None:
+        return f"{MISSING}{between}{total}"
+    amount = part / 1024 ** _UNITS.index(unit)
+    return f"{amount:.1f}".removesuffix(".0") + f"{between}{total}"
+
+
+def condition_text(device: DeviceView) -> str:
+    """Say what is wrong with a device, and on what evidence; empty where nothing is."""
+    if device.condition is None:
+        return ""
+    detail = safe(device.condition_detail).rstrip(".")
+    return CONDITIONS[device.condition] + (f": {detail}" if detail else "")
+
+
+def note_text(device: DeviceView) -> str:
+    """Say what is no fault and good to know: that it drives a display, that it may be shared."""
+    notes = [safe(device.note).rstrip(".")] if device.note else []
+    if device.shares_host_memory and not any(_HOST_MEMORY in note for note in notes):
+        notes.append(f"memory {_HOST_MEMORY}")
+    if device.shareable and not device.workloads and device.condition is None:
+        notes.append("may be shared")
+    return "; ".join(note[0].lower() + note[1:] for note in notes)
+
+
+_HOST_MEMORY = "shared with system memory"
+
+
+def split_text(card: CardView, parts: int) -> str:
+    """Say what a GPU in MIG mode is: no device itself."""
+    if not parts:
+        return f"{safe(card.name)}, in MIG mode without MIG devices, so there is nothing to lease"
+    return f"{safe(card.name)}, split into {plural(parts, 'MIG device')}"
 
 
 def plural(count: int, word: str) -> str:

@@ -322,7 +322,7 @@ class FakeClient:
 
     def _device(self, name: str, **more: object) -> DeviceView:
         for it in self.lab.devices:
-            if name in (it.uuid, str(it.index)):
+            if name in (it.uuid, it.number):
                 return msgspec.structs.replace(it, **more)
         raise errors.NotFound(f"there is no GPU {name!r}")
 

@@ -1,0 +1,274 @@
+"""GPUs that are split, shared, sick, watched by nobody or used by strangers, as people see them."""
+
+import msgspec
+import pytest
+from rich.cells import cell_len
+
+from jupyter_gpu.cli.picture import badge, held_by_text
+from jupyter_gpu.cli.text import CONDITIONS, condition_text, memory_text
+from jupyter_gpu.model import (
+    AlertView,
+    CardView,
+    Condition,
+    DeviceView,
+    IsolationView,
+    Kind,
+    State,
+    Status,
+    UseKind,
+    UseView,
+)
+from tests.cli.conftest import Terminal
+from tests.cli.fake import GIB, NOW, FakeClient, device, lab, workload
+
+CARD = CardView(
+    uuid="GPU-c0000000-0000-4000-8000-00000000000c",
+    index=0,
+    name="NVIDIA A100-SXM4-40GB",
+    memory_total_bytes=40 * GIB,
+    memory_used_bytes=14 * GIB,
+    temperature_celsius=48,
+    sampled_at=NOW,
+)
+
+
+def slice_of(card: CardView, slot: int, **more) -> DeviceView:
+    """Make one MIG device. It has memory of its own, and no load, which NVML does not offer of it."""
+    words = {
+        "uuid": f"MIG-{slot}bbbbbbb-0000-5000-8000-00000000000{slot}",
+        "number": f"{card.index}:{slot}",
+        "name": f"{card.name} MIG 3g.20gb",
+        "device_class": "mig-3g.20gb",
+        "card": card.uuid,
+        "memory_total_bytes": 20 * GIB,
+        "memory_used_bytes": GIB,
+        "utilisation_percent": None,
+        "temperature_celsius": None,
+    }
+    return device(1000 + slot, **words | more)
+
+
+def split_lab(**more) -> Status:
+    """Make a lab of one GPU with two MIG devices, at slots 0 and 2, and one that is whole."""
+    words = {
+        "devices": (device(1), slice_of(CARD, 0, workloads=(12,)), slice_of(CARD, 2)),
+        "cards": (CARD,),
+        "quotas": (),
+        "waiting": {},
+        "workloads": (
+            workload(12, state=State.ACTIVE, devices=(slice_of(CARD, 0).uuid,), ends_at=NOW + 3600, attempt=1),
+        ),
+    }
+    return msgspec.structs.replace(lab(), **words | more)
+
+
+SPLIT = """\
+3 GPUs, 2 free  ada, 14:05
+
+GPU  class        memory              load  held by
+  0               ███░░░░░  14/40GiB   n/a  NVIDIA A100-SXM4-40GB, split into 2
+                                            MIG devices
+0:0  mig-3g.20gb  █░░░░░░░   1/20GiB   n/a  you: job 12 until 15:05
+0:2  mig-3g.20gb  █░░░░░░░   1/20GiB   n/a  free
+  1  a100-80gb    ████░░░░  40/80GiB   97%  free
+
+Your work
+ID  state   kind  name    how it goes
+12  active  job   digits  GPU 0:0, until 15:05
+"""
+
+
+def test_mig_devices_stand_under_their_card():
+    """The card has its memory and n/a for its load, each MIG device its line (XuehaiPan/nvitop#5)."""
+    assert Terminal(client=FakeClient(split_lab()))("status").out == SPLIT
+
+
+def test_the_list_has_the_card_too():
+    """`devices` has the UUIDs of the card and of its MIG devices, in the order of their numbers."""
+    lines = Terminal(client=FakeClient(split_lab()), width=100)("devices").out.splitlines()
+
+    assert [line.split()[:2] for line in lines if line[:3].strip()] == [
+        ["GPU", "UUID"],
+        ["0", CARD.uuid],
+        ["0:0", slice_of(CARD, 0).uuid],
+        ["0:2", slice_of(CARD, 2).uuid],
+        ["1", device(1).uuid],
+    ]
+    assert "NVIDIA A100-SXM4-40GB, split into 2 MIG devices" in "\n".join(lines)
+
+
+def test_a_card_without_mig_devices_says_that_there_is_nothing_to_lease():
+    """It is no device; it is shown, and why nothing of it can be had."""
+    empty = split_lab(devices=(), workloads=())
+
+    shown = " ".join(Terminal(client=FakeClient(empty))("status").out.split())
+
+    assert "in MIG mode without MIG devices, so there is nothing to lease" in shown
+    assert "0 GPUs, 0 free" in shown
+    assert "MIG mode" in " ".join(Terminal(client=FakeClient(empty))("devices").out.split())
+
+
+@pytest.mark.parametrize("verb", ["cordon", "uncordon", "drain"])
+def test_a_mig_device_is_named_by_its_number(verb):
+    """`0:2` is what people read, so it is what they may write."""
+    terminal = Terminal(client=FakeClient(split_lab()))
+
+    result = terminal(verb, "0:2")
+
+    assert (verb, "0:2") in terminal.client.calls
+    assert result.out.startswith("GPU 0:2 (MIG-2bbbbbbb")
+
+
+def test_a_shared_device_says_how_much_of_it_is_leased():
+    """What is leased of it is told apart from what is used of it."""
+    works = tuple(
+        workload(number, state=State.ACTIVE, owner=owner, is_mine=owner == "ada", devices=(device(0).uuid,))
+        for number, owner in ((12, "ada"), (13, "bob"))
+    )
+    gpu = device(0, shareable=True, memory_leased_bytes=20 * GIB, workloads=(12, 13), holders=("ada", "bob"))
+    found = msgspec.structs.replace(lab(), devices=(gpu,), workloads=works)
+
+    assert (
+        "20 of 80GiB leased, by you: job 12, bob: job 13" in Terminal(client=FakeClient(found), width=120)("status").out
+    )
+    assert "20 of 80GiB leased, by 2" in Terminal(client=FakeClient(found), width=120)("devices").out
+
+
+def test_notes_are_no_faults():
+    """A card that drives a display is free, with a note (russellb/canhazgpu#5); so is one that may be shared."""
+    found = msgspec.structs.replace(
+        lab(),
+        devices=(device(0, note="Drives a display, 153MiB already used."), device(1, shareable=True)),
+        workloads=(),
+    )
+    shown = Terminal(client=FakeClient(found), width=120)("status").out
+
+    assert "free (drives a display, 153MiB already used)" in shown
+    assert "free (may be shared)" in shown
+    assert "2 GPUs, 2 free" in shown
+    assert "drives a display" in Terminal(client=FakeClient(found), width=120)("devices").out
+
+
+def test_unified_memory_says_whose_it_is():
+    """Of a board whose memory is the machine's own it is said so, and nothing is invented (wookayin/gpustat#179)."""
+    board = device(0, shares_host_memory=True, memory_total_bytes=121 * GIB, memory_used_bytes=0)
+    found = msgspec.structs.replace(lab(), devices=(board,), workloads=())
+
+    shown = Terminal(client=FakeClient(found), width=120)("status").out
+
+    assert "0/121GiB" in shown
+    assert "free (memory shared with system memory)" in shown
+
+
+@pytest.mark.parametrize("condition", Condition)
+def test_each_condition_has_words(condition):
+    """A condition is told in words, with its evidence, and who is on the GPU is told beside it."""
+    hot = device(0, condition=condition, condition_detail="it shows 97°C.", workloads=(12,))
+    work = workload(12, state=State.ACTIVE, devices=(hot.uuid,), ends_at=NOW + 3600)
+
+    assert condition_text(hot) == f"{CONDITIONS[condition]}: it shows 97°C"
+    assert (
+        held_by_text(hot, {12: work}, NOW).plain == f"you: job 12 until 15:05; {CONDITIONS[condition]}: it shows 97°C"
+    )
+    assert held_by_text(device(0, condition=condition), {}, NOW).plain == CONDITIONS[condition]
+
+
+USES = (
+    UseView(
+        pid=4711, kind=UseKind.HOLDER, foreign=False, memory_bytes=12 * GIB, name="python", user="ada", workload=12
+    ),
+    UseView(pid=815, kind=UseKind.KERNEL, foreign=True, memory_bytes=2 * GIB, name="python", user="bob", where="k-7"),
+    UseView(pid=28290, kind=UseKind.UNKNOWN, foreign=True),
+    UseView(pid=900, kind=UseKind.ASTRAY, foreign=True, name="train", user="eve", workload=9, where="GPU 2"),
+)
+
+
+def test_who_is_on_a_gpu_without_a_lease_is_listed():
+    """`devices` names the foreign, `--uses` everybody; what is not known reads n/a (justanhduc/task-spooler#73)."""
+    found = msgspec.structs.replace(lab(), devices=(device(0, uses=USES), device(1)))
+    terminal = Terminal(client=FakeClient(found), width=120)
+
+    few, all_of_them = terminal("devices").out, terminal("devices", "--uses").out
+
+    assert "815  bob   python    2GiB  a kernel without a lease: k-7" in few
+    assert "28290  n/a   n/a        n/a  whose it is cannot be told here" in few
+    assert "900  eve   train      n/a  outside its reservation: workload 9, GPU 2" in few
+    assert "4711" not in few
+    assert "4711  ada   python   12GiB  holds it: workload 12" in all_of_them
+
+
+def test_names_of_processes_are_only_shown():
+    """A process may call itself anything."""
+    use = UseView(pid=5, kind=UseKind.USER, foreign=True, name="\x1b[31mbad\x1b[0m", user="e\nve")
+    found = msgspec.structs.replace(lab(), devices=(device(0, uses=(use,), note="\x1b[2J"),))
+
+    for command in ("devices", "status"):
+        assert "\x1b" not in Terminal(client=FakeClient(found))(command).out
+
+
+def test_without_processes_uses_says_so():
+    """Silence would look as if nobody had looked."""
+    assert "Nobody is on the GPUs, as far as" in Terminal()("devices", "--uses").out
+
+
+def test_alerts_are_shown_once():
+    """What somebody should know stands on top, and a warning that says the same is not repeated."""
+    alerts = tuple(AlertView(key=key, since=NOW, text=f"{key} is lost") for key in ("GPU 2", "GPU 3"))
+    found = msgspec.structs.replace(lab(), alerts=alerts, warnings=("GPU 2 is lost",))
+
+    lines = Terminal(client=FakeClient(found))("status").out.splitlines()
+
+    assert lines[1:3] == ["! GPU 2 is lost.", "! GPU 3 is lost."]
+    assert lines[3] == ""
+
+
+@pytest.mark.parametrize(
+    ("isolation", "said"),
+    [
+        (IsolationView(enforced=True, by="cgroup v2"), "isolation enforced (cgroup v2)"),
+        (IsolationView(enforced=False, detail="not root"), "isolation advisory"),
+    ],
+)
+def test_the_badge_of_isolation(isolation, said):
+    """Enforced only where the probe says so; simulated GPUs have nothing to keep apart, so they have no badge."""
+    found = msgspec.structs.replace(lab(), isolation=isolation)
+
+    assert badge(isolation) == said
+    assert said in Terminal(client=FakeClient(found))("status").out
+    assert "isolation" not in Terminal(client=FakeClient(msgspec.structs.replace(found, simulated=True)))("status").out
+
+
+def test_nothing_that_is_not_known_reads_zero():
+    """A MIG device without readings has n/a for each, and its card too."""
+    card = CardView(uuid=CARD.uuid, index=0, name="GPU")
+    unread = slice_of(CARD, 0, memory_total_bytes=None, memory_used_bytes=None)
+    found = split_lab(devices=(unread,), cards=(card,), workloads=())
+
+    lines = Terminal(client=FakeClient(found))("status").out.splitlines()
+
+    rows = [line for line in lines if line.startswith(("  0 ", "0:0"))]
+    assert [row.count("n/a") for row in rows] == [2, 2]
+    assert (memory_text(card), memory_text(unread)) == ("n/a", "n/a")
+
+
+@pytest.mark.parametrize("width", [40, 80])
+@pytest.mark.parametrize("command", ["status", "devices", "devices --uses"])
+def test_narrow_terminals_hold(command, width):
+    """No line is wider than the terminal, with everything that there can be."""
+    found = split_lab(
+        devices=(device(1, uses=USES, condition=Condition.FOREIGN, note="Drives a display."), slice_of(CARD, 0)),
+        isolation=IsolationView(enforced=True, by="bubblewrap"),
+        alerts=(AlertView(key="k", since=NOW, text="GPU 1 is used without a lease " * 4),),
+    )
+
+    lines = Terminal(client=FakeClient(found), tty=True, width=width)(*command.split()).out.splitlines()
+
+    assert max(map(cell_len, lines)) <= width
+
+
+def test_a_kind_without_a_name_is_still_a_workload():
+    """A workload of another that may not be seen is called that, on a shared device too."""
+    gpu = device(0, memory_leased_bytes=GIB, workloads=(9,), holders=())
+    it = workload(9, kind=Kind.RESERVATION, owner=None, is_mine=False)
+
+    assert held_by_text(gpu, {9: it}, NOW).plain == "1 of 80GiB leased, by reservation 9"
