@@ -1,0 +1,138 @@
+"""What the holder of a lease should know although nothing ends: above its part, astray, on a sick device.
+
+One sentence for the answer to a renewal, for the reason of a workload and for an alert, so that all say the same. It is
+made of what was observed (`world.uses`), and where that is incomplete nobody is accused.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from ..model import Condition, Device, SharingRule, UseKind, Workload, World
+from ..units import format_bytes, format_seconds
+
+GIB = 1 << 30
+
+#: What is wrong with a device, as people say it after its name.
+WORDS = {
+    Condition.LOST: "is lost: it has gone from the bus or from the inventory",
+    Condition.FAULTY: "has a hardware fault",
+    Condition.RESET_NEEDED: "needs a reset",
+    Condition.PROHIBITED: "lets no CUDA program in: its compute mode is prohibited",
+    Condition.UNREADABLE: "cannot be read",
+    Condition.HOT: "is too hot, or slowed down",
+    Condition.SUSPECT: "shows load although nobody is on it",
+    Condition.NOT_CLEAR: "is not clear of its last work",
+    Condition.FOREIGN: "is used by somebody who has no lease of it",
+}
+#: What who holds such a device should do.
+_ADVICE = {
+    Condition.LOST: "Save what you can; the work goes to another one",
+    Condition.FAULTY: "Save your work, give it back and reserve another",
+    Condition.RESET_NEEDED: "It works on; save your work, so that it can be reset soon",
+    Condition.PROHIBITED: "No new program can use it; an admin can change that with `nvidia-smi -c DEFAULT`",
+    Condition.UNREADABLE: "What runs on it goes on; `jupyter gpu doctor` says why",
+    Condition.HOT: "What runs on it goes on, more slowly",
+    Condition.SUSPECT: "What runs on it goes on",
+    Condition.NOT_CLEAR: "What was left there takes memory and time",
+    Condition.FOREIGN: "That takes memory and time from you; tell an operator",
+}
+
+
+class Above(NamedTuple):
+    """A holder that uses more of a device than its part, beyond the slack of the rule that shares the device."""
+
+    device: Device
+    part_bytes: int
+    used_bytes: int
+    rule: SharingRule
+
+
+def used_by(world: World, it: Workload, uuid: str) -> int | None:
+    """What a workload's processes use of a device that it holds; None where that is not known of each of them.
+
+    Some drivers tell no memory of single processes (pytorch/pytorch#64491): then the sum is incomplete.
+    """
+    uses = world.uses.get(uuid)
+    if uses is None:
+        return None
+    mine = [use.memory_bytes for use in uses if use.kind is UseKind.HOLDER and use.workload == it.id]
+    return None if None in mine else sum(used for used in mine if used is not None)
+
+
+def above_its_part(world: World, it: Workload) -> Above | None:
+    """The device of which it uses most beyond its part; None while it keeps to it, has a whole one, or nobody knows."""
+    if not it.is_live or it.lease is None or it.lease.memory_bytes is None:
+        return None
+    found = []
+    for uuid in it.lease.devices:
+        device, used = world.devices[uuid], used_by(world, it, uuid)
+        rule = world.policy.sharing_of(device) or SharingRule()
+        if used is not None and used > it.lease.memory_bytes + rule.slack_bytes:
+            found.append(Above(device, it.lease.memory_bytes, used, rule))
+    return max(found, key=lambda above: above.used_bytes, default=None)
+
+
+def what_it_used(above: Above) -> str:
+    """For the end of it, like "it used 25GiB of GPU 0, of which its part is 20GiB; ask again with `--memory 25GiB`"."""
+    return (
+        f"it used {format_bytes(above.used_bytes)} of {above.device.title}, of which its part is "
+        f"{format_bytes(above.part_bytes)}; {_ask_for(above, 'ask again')}"
+    )
+
+
+def _ask_for(above: Above, verb: str) -> str:
+    """Whole GiB that would do, or the whole device where no part would."""
+    wanted = -(-above.used_bytes // GIB) * GIB
+    if above.device.memory_bytes is not None and wanted > above.device.memory_bytes:
+        return f"{verb} for a whole GPU: without `--memory`"
+    return f"{verb} with `--memory {format_bytes(wanted)}`"
+
+
+def astray(world: World, it: Workload) -> list[tuple[Device, tuple[int, ...]]]:
+    """The devices on which its processes are although it does not hold them, each with their pids."""
+    found = []
+    for uuid, uses in world.uses.items():
+        pids = tuple(use.pid for use in uses if use.kind is UseKind.ASTRAY and use.workload == it.id)
+        if pids and uuid in world.devices:
+            found.append((world.devices[uuid], pids))
+    return sorted(found, key=lambda pair: (pair[0].index, pair[0].uuid))
+
+
+def told(world: World, it: Workload) -> str:
+    """What its holder should know now; empty when all is well."""
+    if not it.is_live or it.lease is None:
+        return ""
+    parts = [_of_condition(world.devices[uuid]) for uuid in it.lease.devices]
+    above = above_its_part(world, it)
+    parts.append("" if above is None else _of_above(above))
+    strays = astray(world, it)
+    if strays:
+        where = ", ".join(f"{_processes(pids)} of it {_are(pids)} on {device.title}" for device, pids in strays)
+        parts.append(f"It runs outside its reservation: {where}. Let the pin that it was given stand.")
+    return " ".join(part for part in parts if part)
+
+
+def _of_condition(device: Device) -> str:
+    if device.condition is None:
+        return ""
+    why = f" ({device.condition_detail})" if device.condition_detail else ""
+    return f"{device.title} {WORDS[device.condition]}{why}. {_ADVICE[device.condition]}."
+
+
+def _of_above(above: Above) -> str:
+    after = above.rule.evict_after_seconds
+    end = "" if after is None else f" It is ended when this lasts {format_seconds(after)}."
+    return (
+        f"It uses {format_bytes(above.used_bytes)} of {above.device.title}, more than its part of "
+        f"{format_bytes(above.part_bytes)}, and others there may run out of memory. "
+        f"Free some, or {_ask_for(above, 'ask anew')}.{end}"
+    )
+
+
+def _processes(pids: tuple[int, ...]) -> str:
+    return f"process{'es' if len(pids) > 1 else ''} {', '.join(str(pid) for pid in pids)}"
+
+
+def _are(pids: tuple[int, ...]) -> str:
+    return "are" if len(pids) > 1 else "is"
