@@ -148,7 +148,7 @@ def send_reservation(face: Face, words: dict[str, Any], holder: Holder | None) -
 
     body = SubmitBody(
         kind=Kind.RESERVATION,
-        ask=make_ask(words["count"], words["seconds"], words),
+        ask=make_ask(face, words["count"], words["seconds"], words),
         queue=words["queue"],
         team=words["team"],
         name=words["name"],

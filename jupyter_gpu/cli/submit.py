@@ -13,7 +13,7 @@ import click
 
 from ..errors import InvalidAsk
 from .base import Face, json_option, pass_face
-from .words import Count, QueueName, Seconds, Size
+from .words import Count, DeviceName, QueueName, Seconds, Size
 
 if TYPE_CHECKING:
     from ..model import Ask, SubmitBody, WorkloadView
@@ -36,9 +36,12 @@ def ask_options(command: Callable[..., Any]) -> Callable[..., Any]:
     for option in reversed(
         [
             click.option("--class", "device_class", metavar="CLASS", help="The kind of GPU, as `devices` names it."),
-            click.option("--memory", type=Size("memory"), help="A part of a GPU that may be shared, such as 20GiB."),
+            click.option("--memory", type=Size("memory"), help="A part of a GPU that is shared, such as 20GiB of it."),
             click.option("--min-free", type=Size("free memory"), help="Only GPUs with so much memory free."),
             click.option("--pool", metavar="POOL", help="The pool to take GPUs from."),
+            click.option(
+                "--on", type=DeviceName(), multiple=True, metavar="GPU", help="Only this one; repeat it for several."
+            ),
             click.option("--queue", type=QueueName(), metavar="QUEUE", help="The line to stand in."),
             click.option("--team", metavar="TEAM", help="The team that it counts for."),
             click.option("--name", default="", metavar="NAME", help="What lists call it."),
@@ -55,8 +58,9 @@ def send(face: Face, body: SubmitBody, *, key: str | None = None, keep: tuple[st
     return face.sent
 
 
-def make_ask(devices: int, seconds: int | None, words: dict[str, Any]) -> Ask:
+def make_ask(face: Face, devices: int, seconds: int | None, words: dict[str, Any]) -> Ask:
     """Put the common options together."""
+    from ..client.naming import uuids_of
     from ..model import Ask
 
     return Ask(
@@ -66,6 +70,8 @@ def make_ask(devices: int, seconds: int | None, words: dict[str, Any]) -> Ask:
         min_free_bytes=words["min_free"],
         duration_seconds=seconds,
         pool=words["pool"],
+        # An ask names devices by UUID: a number may be another card's after a reboot.
+        on=uuids_of(words["on"], face.client.devices().items) if words["on"] else (),
     )
 
 
@@ -144,7 +150,7 @@ def _body(face: Face, gpus: int, seconds: int | None, words: dict[str, Any]) -> 
     )
     body = SubmitBody(
         kind=Kind.JOB,
-        ask=make_ask(gpus, seconds, words),
+        ask=make_ask(face, gpus, seconds, words),
         queue=words["queue"],
         team=words["team"],
         name=words["name"],

@@ -18,7 +18,7 @@ def fold(held: Status | None, change: Change) -> Status:
         raise BrokerUnavailable("What answers is no broker: its stream does not begin with a whole document.")
     if change.revision is not None:
         held = _changed(held, change, change.revision)
-    return _sampled(held, change.samples) if change.samples else held
+    return _sampled(held, change) if change.samples or change.cards else held
 
 
 def _changed(held: Status, change: Change, revision: int) -> Status:
@@ -34,6 +34,7 @@ def _changed(held: Status, change: Change, revision: int) -> Status:
         more_of_mine=change.more_of_mine,
         waiting=change.waiting,
         warnings=change.warnings,
+        alerts=change.alerts,
     )
 
 
@@ -56,19 +57,22 @@ def _line(change: Change) -> list[WorkloadView]:
     return [it for it in change.changes if it.is_mine and it.state is State.QUEUED and it.ahead is not None]
 
 
-def _sampled(held: Status, samples: tuple[DeviceView, ...]) -> Status:
-    newest = {it.uuid: it for it in samples}
+def _sampled(held: Status, change: Change) -> Status:
+    newest = {it.uuid: it for it in change.samples}
     devices = tuple(_with_reading(it, newest[it.uuid]) if it.uuid in newest else it for it in held.devices)
-    at = max([held.at, *(it.sampled_at for it in samples if it.sampled_at is not None)])
-    return msgspec.structs.replace(held, devices=devices, at=at)
+    read = [*(it.sampled_at for it in change.samples), *(it.sampled_at for it in change.cards)]
+    at = max([held.at, *(it for it in read if it is not None)])
+    # The cards are all told with each sample: one that is split no more is none of them.
+    return msgspec.structs.replace(held, devices=devices, cards=change.cards, at=at)
 
 
 def _with_reading(device: DeviceView, sample: DeviceView) -> DeviceView:
-    # Samples are encoded once for everybody, so who holds the device does not stand in them.
+    # Samples are encoded once for everybody, so who holds the device and who is on it do not stand in them.
     return msgspec.structs.replace(
         device,
         memory_total_bytes=sample.memory_total_bytes,
         memory_used_bytes=sample.memory_used_bytes,
+        memory_reserved_bytes=sample.memory_reserved_bytes,
         utilisation_percent=sample.utilisation_percent,
         temperature_celsius=sample.temperature_celsius,
         power_watts=sample.power_watts,

@@ -24,6 +24,8 @@ from ..holding import process_holder
 from ..jupyter.live import cuda_is_loaded
 from ..model import Ask, Holder, JobSpec, Kind, Status, SubmitBody, WorkloadView, pack_bytes
 from ..units import parse_bytes, parse_seconds
+from .hearing import heard
+from .naming import uuids_of
 from .sync import Client
 
 
@@ -71,6 +73,7 @@ def reserve(
     device_class: str | None = None,
     memory: str | float | None = None,
     min_free: str | float | None = None,
+    on: str | Sequence[str] = (),
     queue: str | None = None,
     team: str | None = None,
     name: str = "",
@@ -79,10 +82,13 @@ def reserve(
 ) -> Iterator[Reservation]:
     """Hold GPUs for the length of a block, and pin this process to them. Waits in line as long as `wait_seconds`.
 
+    `on` names the GPUs that will do, by number or UUID; `memory` takes a part of one that is shared. Whoever then uses
+    more than that part is told so in the log of this process ("jupyter_gpu").
+
     Raises WaitTimeout, with the place in line, when they are not granted in time; the place is given up then.
     """
     seconds = minutes * 60 if for_ is None and minutes is not None else for_
-    body = SubmitBody(
+    wanted = SubmitBody(
         kind=Kind.RESERVATION,
         ask=Ask(
             devices=devices,
@@ -98,14 +104,25 @@ def reserve(
     )
     with contextlib.ExitStack() as stack:
         asked = stack.enter_context(Client()) if client is None else client
-        view = asked.submit(body, uuid.uuid4().hex)
+        view = asked.submit(_placed(wanted, on, asked), uuid.uuid4().hex)
         # Given back however the block ends, the wait for it included. If the broker is away, it sees us end.
         stack.callback(_give_back, asked, view.id)
         view = asked.wait(view.id, "active", wait_seconds)
         if view.end is not None:
             raise LeaseLost(f"Reservation {view.id} ended before it was granted: {view.detail or view.end}.")
+        if memory is not None:
+            stack.enter_context(heard(asked, view))
         with pinned(view.devices):
             yield Reservation(asked, view)
+
+
+def _placed(body: SubmitBody, on: str | Sequence[str], client: Client) -> SubmitBody:
+    """The ask with the devices that it names, by UUID: a number may be another card's after a reboot."""
+    names = on.split(",") if isinstance(on, str) and on else on
+    if not names:
+        return body
+    found = uuids_of(names, client.devices().items)
+    return msgspec.structs.replace(body, ask=msgspec.structs.replace(body.ask, on=found))
 
 
 def _give_back(client: Client, workload_id: int) -> None:
@@ -155,6 +172,7 @@ def submit(
     env: Sequence[str] = (),
     device_class: str | None = None,
     memory: str | float | None = None,
+    on: str | Sequence[str] = (),
     queue: str | None = None,
     team: str | None = None,
     name: str = "",
@@ -164,7 +182,8 @@ def submit(
 ) -> WorkloadView:
     """Queue a command as a job: argv as it is, without a shell. `env` takes NAME and NAME=VALUE.
 
-    The same `key` again is the same job. (`jupyter gpu submit` also keeps a copy of the script.)
+    `on` and `memory` are those of `reserve`. The same `key` again is the same job. (`jupyter gpu submit` also keeps a
+    copy of the script.)
     """
     variables, keep = select(os.environ, env)
     body = SubmitBody(
@@ -187,7 +206,7 @@ def submit(
     )
     with contextlib.ExitStack() as stack:
         asked = stack.enter_context(Client()) if client is None else client
-        return asked.submit(body, key or uuid.uuid4().hex, keep=keep)
+        return asked.submit(_placed(body, on, asked), key or uuid.uuid4().hex, keep=keep)
 
 
 def status(client: Client | None = None) -> Status:

@@ -272,3 +272,32 @@ def test_a_kind_without_a_name_is_still_a_workload():
     it = workload(9, kind=Kind.RESERVATION, owner=None, is_mine=False)
 
     assert held_by_text(gpu, {9: it}, NOW).plain == "1 of 80GiB leased, by reservation 9"
+
+
+@pytest.mark.parametrize(
+    ("command", "asked"),
+    [
+        ("reserve --on 0:2", ("MIG-2bbbbbbb-0000-5000-8000-000000000002",)),
+        ("reserve 2 --on 1 --on 0:0", (device(1).uuid, "MIG-0bbbbbbb-0000-5000-8000-000000000000")),
+        ("submit --on 1 -- true", (device(1).uuid,)),
+        ("submit -- true", ()),
+    ],
+)
+def test_on_places_by_hand(command, asked):
+    """A GPU is named as it is read; the ask has its UUID."""
+    terminal = Terminal(client=FakeClient(split_lab()))
+
+    assert terminal(*command.split()).code == 0
+    assert [call[1].ask.on for call in terminal.client.calls if call[0] == "submit"] == [asked]
+
+
+@pytest.mark.parametrize(("name", "said"), [("9", "there is no GPU '9'"), ("0", "GPU 0 is split into MIG devices")])
+def test_on_nothing_is_refused_before_anything_is_asked(name, said):
+    """A split GPU is none, and the refusal names its parts."""
+    terminal = Terminal(client=FakeClient(split_lab()))
+
+    result = terminal("reserve", "--on", name)
+
+    assert result.code == 4
+    assert said.lower() in result.err.lower()
+    assert not any(call[0] == "submit" for call in terminal.client.calls)

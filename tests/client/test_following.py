@@ -11,7 +11,7 @@ import pytest
 from jupyter_gpu import spawn
 from jupyter_gpu.client import AsyncClient, Client, aio, fold, sync
 from jupyter_gpu.errors import BrokerUnavailable
-from jupyter_gpu.model import Ask, Change, Kind, State, Status, SubmitBody
+from jupyter_gpu.model import AlertView, Ask, CardView, Change, Kind, State, Status, SubmitBody, UseKind, UseView
 from tests.cli.fake import GIB, NOW, device, lab, workload
 from tests.conftest import Places
 
@@ -48,6 +48,32 @@ def test_a_reading_is_put_in() -> None:
     assert now.devices[0].workloads == (12,)
     assert now.devices[1:] == lab().devices[1:]
     assert (now.at, now.revision) == (NOW + 1, lab().revision)
+
+
+def test_cards_come_with_the_samples() -> None:
+    """The GPUs in MIG mode are all told with each sample, so one that is split no more goes; no revision takes them."""
+    one, other = (CardView(uuid=f"GPU-{at}", index=at, name="A100", memory_used_bytes=at) for at in (0, 1))
+    held = fold(lab(), Change(cards=(one, other)))
+
+    assert held.cards == (one, other)
+    assert fold(held, Change(revision=8)).cards == (one, other)
+    assert fold(held, Change(samples=(device(0),), cards=(other,))).cards == (other,)
+    assert fold(held, Change(samples=(device(0),))).cards == ()
+
+
+def test_alerts_and_uses_come_with_a_revision() -> None:
+    """Alerts are told whole each time; who is on a device stands with the device, and a sample says nothing of it."""
+    use = UseView(pid=7, kind=UseKind.USER, foreign=True)
+    alert = AlertView(key="k", since=NOW, text="GPU 1 is used without a lease.")
+
+    held = fold(lab(), Change(revision=8, devices=(device(1, uses=(use,), note="n"),), alerts=(alert,)))
+    later = fold(held, Change(samples=(device(1, memory_reserved_bytes=GIB, sampled_at=NOW + 1),)))
+
+    assert held.alerts == later.alerts == (alert,)
+    assert later.devices[1].uses == (use,)
+    assert later.devices[1].note == "n"
+    assert later.devices[1].memory_reserved_bytes == GIB
+    assert fold(later, Change(revision=9)).alerts == ()
 
 
 def test_a_change_is_put_in() -> None:
