@@ -101,7 +101,7 @@ def astray(world: World, it: Workload) -> list[tuple[Device, tuple[int, ...]]]:
 
 def told(world: World, it: Workload) -> str:
     """What its holder should know now; empty when all is well."""
-    if not it.is_live or it.lease is None:
+    if not it.is_live or it.lease is None or it.outcome is not None:
         return ""
     parts = [_of_condition(world.devices[uuid]) for uuid in it.lease.devices]
     above = above_its_part(world, it)

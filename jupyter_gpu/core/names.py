@@ -1,0 +1,16 @@
+"""Whose a thing is: who may know it."""
+
+from __future__ import annotations
+
+from ..model import Caller, Use, Workload, World
+
+
+def may_see_names(world: World, it: Workload, caller: Caller) -> bool:
+    """Whether a caller may know whose work this is."""
+    return it.owner == caller.name or caller.is_operator or world.policy.names_are_public
+
+
+def is_of(world: World, use: Use, caller: Caller) -> bool:
+    """Whether a process is the caller's: of their account, or of their work."""
+    it = None if use.workload is None else world.workloads.get(use.workload)
+    return use.user in (caller.name, caller.account) or (it is not None and it.owner == caller.name)

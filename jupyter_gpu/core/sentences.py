@@ -1,0 +1,138 @@
+"""Why a workload waits and how it stands: what, why and what now, for people, made on read."""
+
+from __future__ import annotations
+
+from ..model import Caller, Device, Kind, State, WaitingReason, Workload, World
+from ..units import format_bytes, format_seconds, format_when
+from .names import may_see_names
+from .outlook import expected_start_at
+from .placement import in_order, is_well, suits
+from .quota import available_again_at, bind
+from .told import WORDS, told
+from .victims import is_in_overtime
+
+#: Others named in one sentence; the rest is counted.
+MOST_NAMED = 3
+
+
+def sentence(world: World, it: Workload, caller: Caller, now: float, ahead: int | None) -> str:
+    """What, why and what now, for people; with it, what a holder should know beside how it stands."""
+    said = _of_state(world, it, caller, now, ahead)
+    more = told(world, it) if it.owner == caller.name or caller.is_operator else ""
+    return f"{said} {more}" if more else said
+
+
+def _of_state(world: World, it: Workload, caller: Caller, now: float, ahead: int | None) -> str:
+    if it.state is State.QUEUED:
+        return _why_waiting(world, it, caller, now, ahead or 0)
+    if it.state is State.ENDED:
+        return f"It ended: {it.end}" + (f" ({it.detail})." if it.detail else ".")
+    if it.state is State.YIELDING:
+        if it.outcome is not None:
+            return f"It is over; its devices are being checked before anybody else gets them.{_left_text(world, it)}"
+        return f"It must yield ({it.eviction}) by {format_when(it.yield_by, now)}." + (
+            f" {it.detail}." if it.detail else ""
+        )
+    if is_in_overtime(it, now):
+        return "Its time is over; it keeps the GPU until somebody waits for it. Save your work, or extend it."
+    return _how_it_stands(world, it, now)
+
+
+def _how_it_stands(world: World, it: Workload, now: float) -> str:
+    end = "" if it.lease is None or it.lease.ends_at is None else f" until {format_when(it.lease.ends_at, now)}"
+    started = "" if it.kind is Kind.RESERVATION or it.started_at is not None else "; it is being started"
+    part = "" if it.lease is None or it.lease.memory_bytes is None else f"{format_bytes(it.lease.memory_bytes)} of "
+    return f"It holds {part}{_devices_text(world, it)}{end}{started}."
+
+
+def _left_text(world: World, it: Workload) -> str:
+    """Like " GPU 0 still has process 4711 on it": what its kernel or command has left behind."""
+    parts = []
+    for uuid in it.lease.devices if it.lease is not None and it.lease.memory_bytes is None else ():
+        reading = world.readings.get(uuid)
+        if reading is not None and reading.processes and reading.at > (it.released_at or reading.at):
+            pids = [str(pid) for pid, _ in reading.processes]
+            more = f" and {len(pids) - MOST_NAMED} more" if len(pids) > MOST_NAMED else ""
+            what = f"process{'es' if len(pids) > 1 else ''} {', '.join(pids[:MOST_NAMED])}{more}"
+            parts.append(f" {world.devices[uuid].title} still has {what} on it.")
+    return "".join(parts)
+
+
+def _devices_text(world: World, it: Workload) -> str:
+    uuids = it.lease.devices if it.lease is not None else ()
+    return ", ".join(world.devices[uuid].title for uuid in uuids) or "no GPU"
+
+
+def _why_waiting(world: World, it: Workload, caller: Caller, now: float, ahead: int) -> str:
+    where = f"You are first in queue {it.queue}." if ahead == 0 else f"{ahead} ahead in queue {it.queue}."
+    match it.waiting:
+        case WaitingReason.PAUSED:
+            detail = f" {it.detail}." if it.detail else ""
+            return f"It is paused and keeps its place.{detail} Let it go with `jupyter gpu let-go {it.id}`."
+        case WaitingReason.NOT_BEFORE:
+            return f"It must not start before {format_when(it.not_before, now)}."
+        case WaitingReason.BACK_OFF:
+            wait = format_seconds(max(0, round((it.back_off_until or now) - now)))
+            return f"Its last start failed ({it.detail}); the next try is in {wait}."
+        case WaitingReason.QUOTA:
+            return f"The quota is held already; it starts when some of it is given back. {where}"
+        case WaitingReason.BUDGET:
+            return f"The GPU-hours of the window are used. {_again_text(world, it, now)}{where}"
+        case WaitingReason.HOLD:
+            return f"The free GPUs are held for others for now. {where}"
+        case WaitingReason.CLEARING:
+            return f"A GPU is being made free for it. {where}"
+        case WaitingReason.DRIVER:
+            return f"No GPU can be read; `jupyter gpu doctor` says why. {where}"
+        case WaitingReason.ENGINE:
+            if it.ask.memory_bytes is not None:
+                return f"No GPU that is shared is there at the moment. {where}"
+            return f"There is no such GPU at the moment. {where}"
+        case _:
+            way_out = f"Leave the line with `jupyter gpu cancel {it.id}`."
+            at = expected_start_at(world, it, now, ahead)
+            expected = "" if at is None else f" Expected by about {format_when(at, now)}."
+            what = f"{_how_many_are_free(world, it)}: {_who_holds(world, it, caller, now)}"
+            return f"{what}. {where}{expected} {way_out}"
+
+
+def _again_text(world: World, it: Workload, now: float) -> str:
+    instants = []
+    for number, rule in enumerate(world.policy.quotas):
+        binding = bind(number, rule, it.owner, it.team, it.queue, it.ask.device_class)
+        at = None if binding is None else available_again_at(world, number, binding, now)
+        if at is not None:
+            instants.append(at)
+    return f"Some are available again at {format_when(max(instants), now)}. " if instants else ""
+
+
+def _how_many_are_free(world: World, it: Workload) -> str:
+    """Like "No GPU is free", or "1 of the 2 GPUs it wants is free"."""
+    free = sum(1 for d in world.devices.values() if suits(d, it.ask) and is_well(d) and d.uuid not in world.leases)
+    if free == 0:
+        return "No GPU is free"
+    return f"{free} of the {it.ask.devices} GPUs it wants {'is' if free == 1 else 'are'} free"
+
+
+def _what_it_has(device: Device) -> str:
+    """Like "GPU 0 has a hardware fault"; the gravest goes before an operator's word."""
+    what = "is taken out of use by an operator" if device.condition is None else WORDS[device.condition]
+    return f"{device.title} {what}"
+
+
+def _who_holds(world: World, it: Workload, caller: Caller, now: float) -> str:
+    """Like "GPU 0 is reserved by ada until 14:05, GPU 1 runs job 12"; what one is short of when nobody holds it."""
+    parts = []
+    kin = [device for device in in_order(world) if suits(device, it.ask)]
+    for device in kin:
+        if device.condition is not None or device.cordoned:
+            parts.append(_what_it_has(device))
+        for other in world.holders_of(device.uuid):
+            who = f" by {other.owner}" if may_see_names(world, other, caller) else ""
+            until = f" until {format_when(other.lease.ends_at, now)}" if other.lease and other.lease.ends_at else ""
+            verb = f"is reserved{who}" if other.kind is Kind.RESERVATION else f"runs job {other.id}"
+            parts.append(f"{device.title} {verb}{until}")
+    if not parts:
+        return f"{it.ask.devices} are wanted together, and those before you in line come first"
+    more = len(parts) - MOST_NAMED
+    return ", ".join(parts[:MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
