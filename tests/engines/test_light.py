@@ -20,6 +20,7 @@ LIGHT = (
     "notice",
     "procs",
     "saved",
+    "shortage",
     "supervisor",
     "verdict",
 )

@@ -22,6 +22,38 @@ GPU = [
     "cudaErrorMemoryAllocation: out of memory",
     "RuntimeError: CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`",
 ]
+#: What must be told beside the fact, and the line that it is of.
+SIZES = {
+    # huggingface/meshgen#7
+    "it asked for 1002.00 MiB;": "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 1002.00 MiB. GPU 0 has a total capacit"
+    "y of 8.00 GiB of which 0 bytes is free.",
+    # QwenLM/Qwen2.5-Omni#240
+    "it asked for 20.00 MiB;": "torch.cuda.OutOfMemoryError: CUDA out of memory. Tried to allocate 20.00 MiB.",
+    # jhc13/taggui#188
+    "it asked for 124.68 GiB; it shared the GPU with processes 608946 and 734147;": "CUDA out of memory. Tried to allocate 124.68 GiB. GPU 0 has a total capacity of 95.22 GiB of which 5"
+    "1.23 GiB is free. Process 608946 has 14.91 GiB memory in use. Process 734147 has 29.07 GiB memory in"
+    " use.",
+    # patrickbryant1/AFProfile#8
+    "it asked for 4.44 GiB;": "jaxlib.xla_extension.XlaRuntimeError: RESOURCE_EXHAUSTED: Out of memory while trying to allocate 477"
+    "0354232 bytes.",
+    # cupy/cupy#7678
+    "it asked for 768.00 MiB; the limit was its own memory pool's, 1.00 GiB, not the GPU's;": "cupy.cuda.memory.OutOfMemoryError: Out of memory allocating 805,306,368 bytes (allocated so far: 536"
+    ",870,912 bytes, limit set to: 1,073,741,824 bytes).",
+    # udacity/aind2-cnn#15
+    "it asked for 98.00 MiB;": "Resource exhausted: OOM when allocating tensor with shape[8,64,224,224] and type float on /job:local"
+    "host/replica:0/task:0/device:GPU:0 by allocator GPU_0_bfc",
+}
+HARDWARE = [
+    "RuntimeError: CUDA error: uncorrectable ECC error encountered",
+    "call to cuCtxCreate returned error 214 (CUDA_ERROR_ECC_UNCORRECTABLE)",
+    "call to cuMemAlloc returned error 214",
+    "cudaErrorECCUncorrectable: uncorrectable ECC error encountered",
+    "CUDA error: uncorrectable NVLink error detected during the execution",
+    "Unable to determine the device handle for GPU 0000:3B:00.0: GPU is lost.  Reboot the system to recover this GPU",
+    "NVRM: GPU at PCI:0000:3b:00: GPU has fallen off the bus.",
+    "NVRM: Xid (PCI:0000:3b:00): 79, pid=1234, GPU has fallen off the bus.",
+    "[ 12.5] NVRM: Xid (PCI:0000:3b:00): 48, pid=1234, Double Bit ECC Error",
+]
 DISK = [
     "Error while serializing: I/O error: No space left on device (os error 28)",
     "OSError: [Errno 122] Disk quota exceeded: 'ckpt.pt'",
@@ -33,6 +65,11 @@ PLAIN = [
     "MemoryError",
     "OSError: [Errno 28] inotify watch limit reached",
     "ValueError: out of range",
+    "RuntimeError: CUDA error: unspecified launch failure",
+    "RuntimeError: CUDA error: device-side assert triggered",
+    "RuntimeError: CUDA error: an illegal memory access was encountered",
+    "NVRM: Xid (PCI:0000:3b:00): 31, pid=1234, name=python, Ch 00000010, MMU Fault",
+    "        SRAM Uncorrectable                : 0",
     "",
 ]
 
@@ -43,6 +80,62 @@ def test_gpu_memory(line):
     end, detail = judge(1, None, b"epoch 1\n" + line.encode() + b"\n", 0)
     assert end == "gpu-oom"
     assert line[-60:-20] in detail or line in detail
+
+
+@pytest.mark.parametrize(("told", "line"), SIZES.items())
+def test_how_much_was_asked_for_and_who_else_was_there(told, line):
+    """The size in each framework's wording, the others on the card, and a limit that was the program's own."""
+    end, detail = judge(1, None, b"epoch 1\n" + line.encode() + b"\nbye\n", 0)
+    assert end == "gpu-oom"
+    assert told in detail
+    assert f"the log ends with: {line}"[:120] in detail
+
+
+@pytest.mark.parametrize("text", ["allocate 1" + "0" * 5000 + " bytes", "shape[,] and type float", "shape[9" * 999])
+def test_a_size_that_cannot_be_read_is_not_told(text):
+    """What a job prints may be anything, and the verdict stands without it."""
+    assert judge(1, None, f"CUDA out of memory {text}".encode(), 0)[0] == "gpu-oom"
+
+
+@pytest.mark.parametrize("line", HARDWARE)
+def test_hardware(line):
+    """A faulty card is no fault of the job: MFlowCode/MFC#1748, vllm-project/vllm#5222, jade-hpc-gpu#194."""
+    end, detail = judge(1, None, b"step 3\n" + line.encode() + b"\n", 0)
+    assert end == "device-lost"
+    assert detail == f"exit code 1; the log ends with: {line}"
+    assert judge(0, None, line.encode(), 0)[0] == "succeeded"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "RuntimeError: cuda runtime error (46) : all CUDA-capable devices are busy or unavailable at Storage.cu:58",
+        "CUDA error: CUDA-capable device(s) is/are busy or unavailable",
+        "call to cuCtxCreate failed: CUDA_ERROR_DEVICE_UNAVAILABLE",
+    ],
+)
+def test_a_busy_device_is_not_out_of_memory(line):
+    """The compute mode is what to look at: pytorch/pytorch#3871, cBio/cbio-cluster#144."""
+    end, detail = judge(1, None, line.encode(), 0)
+    assert end == "failed"
+    assert "compute mode is prohibited, or exclusive and another process holds it" in detail
+    assert detail.endswith(line)
+
+
+def test_a_fork_after_cuda_is_the_programs_own():
+    """And it is said that another run ends the same way: huggingface/accelerate#940, huggingface/accelerate#1293."""
+    line = (
+        b"RuntimeError: Cannot re-initialize CUDA in forked subprocess. To use CUDA with multiprocessing, you must use"
+    )
+    end, detail = judge(1, None, line + b" the 'spawn' start method\n", 0)
+    assert end == "failed"
+    assert "it used CUDA before it forked, so another run ends the same way" in detail
+
+
+def test_help_that_speaks_of_memory_is_no_evidence():
+    """A log that merely prints the words and exits 0 is a success: huggingface/meshgen#7."""
+    text = b"usage: train.py [--batch N]\n  --batch N  lower it if you see 'CUDA out of memory'\n"
+    assert judge(0, None, text, 0) == ("succeeded", "exit code 0")
 
 
 @pytest.mark.parametrize("line", DISK)
@@ -68,6 +161,7 @@ def test_the_later_cause_counts():
     both = (GPU[0] + "\n" + DISK[0]).encode()
     assert judge(1, None, both, 0)[0] == "disk-full"
     assert judge(1, None, (DISK[0] + "\n" + GPU[0]).encode(), 0)[0] == "gpu-oom"
+    assert judge(1, None, (GPU[0] + "\n" + HARDWARE[0]).encode(), 0)[0] == "device-lost"
 
 
 def test_only_the_end_of_the_log_is_evidence():

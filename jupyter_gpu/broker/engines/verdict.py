@@ -1,15 +1,18 @@
 """What an ended attempt died of, from evidence: exit status, the log's end, the cgroup's own counter.
 
 An exit code of 137 proves nothing (cortexlabs/cortex#1806): a program may return it itself. "Host out of
-memory" is said only when the kernel counted a kill in the attempt's cgroup; "GPU out of memory" and "disk
-full" only when a failed attempt's last lines say so in the words of a framework. Where both are found the later
-one counts. Everything else is plain failed, with the number told as what it is. Pure; the launcher imports it.
+memory" is said only when the kernel counted a kill in the attempt's cgroup; "GPU out of memory", "device lost" and
+"disk full" only when a failed attempt's last lines say so in the words of a framework. Where several are found the
+last one counts. Everything else is plain failed, with the number told as what it is, and with a sentence on what to do
+where the words are known. Pure; the launcher imports it.
 """
 
 from __future__ import annotations
 
 import re
 import signal
+
+from . import shortage
 
 #: How much of the log's end is read. An out-of-memory error that was caught and survived lies further up.
 TAIL_BYTES = 16 * 1024
@@ -38,6 +41,34 @@ _DISK_FULL = re.compile(
 _NO_DISK = re.compile(rb"inotify|watch(?:es|ers)?\b", re.IGNORECASE)
 
 
+# What only the hardware does. A failed launch, an illegal address or a failed assertion is the program's own doing,
+# and so are Xids like 13 and 31.
+_HARDWARE = re.compile(
+    rb"""
+    uncorrectable\ (?:ECC|NVLink)\ error\ (?:encountered|detected)               # the runtime: 214, 220
+    | (?:CUDA_ERROR|cudaError)_?(?:ECC_?|NVLINK_?)UNCORRECTABLE
+    | \bcu\w+\ returned\ error\ (?:214|220)\b                                   # compilers' runtimes
+    | GPU\ (?:has\ )?fallen\ off\ the\ bus | GPU\ is\ lost
+    | \bXid\b[^\n]{0,40}?:\ (?:48|74|79|94|95|119|120|140)\b
+    """,
+    re.VERBOSE | re.IGNORECASE,
+)
+_BUSY = re.compile(
+    rb"CUDA-capable device(?:\(s\)|s)? (?:is/are|is|are) busy or unavailable"
+    rb"|CUDA_ERROR_DEVICE_UNAVAILABLE|cudaErrorDevicesUnavailable",
+    re.IGNORECASE,
+)
+_FORKED = re.compile(rb"Cannot re-initialize CUDA in forked subprocess")
+
+_ENDS = (("gpu-oom", _GPU_OOM), ("disk-full", _DISK_FULL), ("device-lost", _HARDWARE))
+_HINTS = {
+    _BUSY: "the GPU let no further process in, and not for want of memory: its compute mode is prohibited, or exclusive"
+    " and another process holds it (`nvidia-smi -q -d COMPUTE` names the mode)",
+    _FORKED: "it used CUDA before it forked, so another run ends the same way: touch CUDA only in the workers, or start"
+    " them with the spawn method",
+}
+
+
 def judge(exit_code: int | None, signal_number: int | None, tail: bytes, host_oom_kills: int) -> tuple[str, str]:
     """Name the end of an attempt whose main process has run, as the model knows it, and say what that rests on."""
     how = describe(exit_code, signal_number)
@@ -47,14 +78,22 @@ def judge(exit_code: int | None, signal_number: int | None, tail: bytes, host_oo
         processes = "1 process" if host_oom_kills == 1 else f"{host_oom_kills} processes"
         return "host-oom", f"{how}; the kernel killed {processes} of it for want of host memory"
     tail = tail[-TAIL_BYTES:]
-    gpu, disk = _last(_GPU_OOM, tail), _last(_DISK_FULL, tail)
-    if disk and _NO_DISK.search(_line(tail, disk).encode()):
-        disk = None
-    if gpu and (not disk or gpu.start() > disk.start()):
-        return "gpu-oom", f"{how}; the log ends with: {_line(tail, gpu)}"
-    if disk:
-        return "disk-full", f"{how}; the log ends with: {_line(tail, disk)}"
-    return "failed", how
+    found = {end: match for end, pattern in _ENDS if (match := _last(pattern, tail))}
+    if "disk-full" in found and _NO_DISK.search(_line(tail, found["disk-full"]).encode()):
+        del found["disk-full"]
+    if not found:
+        return "failed", how + _hint(tail)
+    end = max(found, key=lambda each: found[each].start())
+    more = shortage.describe(_whole_line(tail, found[end])) if end == "gpu-oom" else ""
+    return end, f"{how}{more}; the log ends with: {_line(tail, found[end])}"
+
+
+def _hint(tail: bytes) -> str:
+    for pattern, what in _HINTS.items():
+        match = _last(pattern, tail)
+        if match:
+            return f"; {what}; the log ends with: {_line(tail, match)}"
+    return ""
 
 
 def describe(exit_code: int | None, signal_number: int | None) -> str:
@@ -85,3 +124,9 @@ def _line(text: bytes, match: re.Match[bytes]) -> str:
     end = text.find(b"\n", match.end())
     line = text[max(start, match.start() - 100) : end if end >= 0 else len(text)]
     return line.decode("utf-8", "replace").strip()[:300]
+
+
+def _whole_line(text: bytes, match: re.Match[bytes]) -> str:
+    """The line from what was found on: the sizes stand behind it, however long it is."""
+    end = text.find(b"\n", match.end())
+    return text[match.start() : end if end >= 0 else len(text)].decode("utf-8", "replace")
