@@ -2,6 +2,7 @@
 import type { JupyterFrontEnd } from '@jupyterlab/application';
 import { Dialog, Notification, showDialog } from '@jupyterlab/apputils';
 import type { MainAreaWidget } from '@jupyterlab/apputils';
+import { KernelAPI } from '@jupyterlab/services';
 import type { ReadonlyPartialJSONObject } from '@lumino/coreutils';
 
 import { gpus, length, plural, sentence, title, waitText, when } from './format';
@@ -93,6 +94,24 @@ function addReserving(around: ISurroundings): void {
     caption: 'Give reserved GPUs back, or leave the line',
     isEnabled: args => find(around, args) !== null,
     execute: args => guarded(() => release(around, args))
+  });
+
+  app.commands.addCommand('gpu:restart-kernel', {
+    label: 'Restart a kernel that holds memory on its GPU',
+    isVisible: () => false,
+    execute: args =>
+      guarded(async () => {
+        const kernel = text(args.kernel) ?? '';
+        const about = kernelOf(model.state, kernel);
+        const name = about ? nameOf(about) : 'the kernel';
+        const what = 'Its variables are lost, and its memory on the GPU is free. It keeps its GPU.';
+        if (
+          (args.sure === true || (await confirm(`Restart ${name}?`, what, 'Restart'))) &&
+          !(await around.restarts.restart(kernel))
+        ) {
+          await KernelAPI.restartKernel(kernel, app.serviceManager.serverSettings);
+        }
+      })
   });
 
   app.commands.addCommand('gpu:stop-kernel', {
@@ -210,6 +229,14 @@ function addWork(around: ISurroundings): void {
     label: 'Clear the list of ended GPU work',
     execute: () => {
       model.clearEnded();
+    }
+  });
+
+  app.commands.addCommand('gpu:dismiss-alert', {
+    label: 'Put a GPU alert away until it changes',
+    isVisible: args => args.key !== undefined,
+    execute: args => {
+      model.dismiss(text(args.key) ?? '');
     }
   });
 

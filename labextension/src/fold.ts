@@ -2,7 +2,15 @@
  * What a page knows, and how each message changes it. Pure: a new state for each change, parts that did not
  * change stay the same objects, so that whoever draws them can tell by identity.
  */
-import type { Change, DeviceView, Frame, KernelView, Status, WorkloadView } from './types';
+import type {
+  CardView,
+  Change,
+  DeviceView,
+  Frame,
+  KernelView,
+  Status,
+  WorkloadView
+} from './types';
 
 /**
  * How the page is connected: not yet; well; the broker is away; the Jupyter server does not answer; the page's
@@ -31,8 +39,10 @@ export interface GpuState {
   readonly kernels: readonly KernelView[];
   /** The caller's work that ended lately, newest first; reservations that were given back are gone. */
   readonly recent: readonly WorkloadView[];
-  /** The last moments of each device, by UUID. */
+  /** The last moments of each device and of each card of MIG devices, by UUID. */
   readonly history: Readonly<Record<string, readonly Moment[]>>;
+  /** The alerts that were put away, by `markOf`: those of the same mark are shown no more. */
+  readonly dismissed: readonly string[];
   /** The server's clock minus the browser's, in seconds. */
   readonly skew: number;
 }
@@ -44,6 +54,7 @@ export const NOTHING: GpuState = {
   kernels: [],
   recent: [],
   history: {},
+  dismissed: [],
   skew: 0
 };
 
@@ -82,7 +93,7 @@ function foldStatus(state: GpuState, status: Status, now: number): GpuState {
     trouble: null,
     status,
     recent: isSame ? state.recent.filter(it => !live.has(it.id)) : [],
-    history: addMoments(isSame ? state.history : {}, status.devices),
+    history: addMoments(isSame ? state.history : {}, [...status.devices, ...(status.cards ?? [])]),
     skew: status.at - now
   };
 }
@@ -95,11 +106,17 @@ function foldChange(state: GpuState, change: Change, now: number): GpuState {
   if (status === null) {
     return state;
   }
-  if (change.samples?.length) {
+  const { samples = [], cards = [] } = change;
+  if (samples.length || cards.length) {
     return {
       ...state,
-      status: { ...status, devices: readAll(status.devices, change.samples) },
-      history: addMoments(state.history, change.samples)
+      status: {
+        ...status,
+        devices: readAll(status.devices, samples),
+        // They come whole, or not at all.
+        ...(cards.length ? { cards } : {})
+      },
+      history: addMoments(state.history, [...samples, ...cards])
     };
   }
   if ((change.revision ?? status.revision) < status.revision) {
@@ -127,9 +144,11 @@ function foldWork(state: GpuState, status: Status, change: Change): GpuState {
 }
 
 /** What each line of the stream has whole. */
-function wholes(change: Change): Pick<Status, 'quotas' | 'more_of_mine' | 'waiting' | 'warnings'> {
-  const { quotas = [], more_of_mine = 0, waiting = {}, warnings = [] } = change;
-  return { quotas, more_of_mine, waiting, warnings };
+function wholes(
+  change: Change
+): Pick<Status, 'quotas' | 'more_of_mine' | 'waiting' | 'warnings' | 'alerts'> {
+  const { quotas = [], more_of_mine = 0, waiting = {}, warnings = [], alerts = [] } = change;
+  return { quotas, more_of_mine, waiting, warnings, alerts };
 }
 
 /** The document shows one's own live work, and of others what holds devices. */
@@ -176,12 +195,13 @@ function readAll(
   });
 }
 
-/** A device with another's reading: a sample has no names, and what it leaves out could not be read. */
+/** A device with another's reading: a sample has no names and no uses, and what it leaves out could not be read. */
 function read(device: DeviceView, sample: DeviceView): DeviceView {
   return {
     ...device,
     memory_total_bytes: sample.memory_total_bytes ?? device.memory_total_bytes,
     memory_used_bytes: sample.memory_used_bytes,
+    memory_reserved_bytes: sample.memory_reserved_bytes ?? device.memory_reserved_bytes,
     utilisation_percent: sample.utilisation_percent,
     temperature_celsius: sample.temperature_celsius,
     power_watts: sample.power_watts,
@@ -191,7 +211,7 @@ function read(device: DeviceView, sample: DeviceView): DeviceView {
 
 function addMoments(
   history: GpuState['history'],
-  samples: readonly DeviceView[]
+  samples: readonly (DeviceView | CardView)[]
 ): GpuState['history'] {
   const next: Record<string, readonly Moment[]> = { ...history };
   for (const { uuid, sampled_at: at, utilisation_percent: percent } of samples) {

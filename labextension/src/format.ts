@@ -43,13 +43,22 @@ export function bytes(size: number | null | undefined): string {
 }
 
 /** Used and total memory in the unit of the total: "61.2 / 80 GiB". */
-export function memory(device: DeviceView): string {
-  const { memory_used_bytes: used, memory_total_bytes: total } = device;
-  if (!isKnown(total)) {
-    return bytes(used);
+export function memory(it: Pick<DeviceView, 'memory_used_bytes' | 'memory_total_bytes'>): string {
+  return partOf(it.memory_used_bytes, it.memory_total_bytes, ' / ');
+}
+
+/** A part and its whole in the unit of the whole: "20 of 80 GiB". */
+export function partOf(
+  part: number | null | undefined,
+  whole: number | null | undefined,
+  between = ' of '
+): string {
+  if (!isKnown(whole)) {
+    return bytes(part);
   }
-  const unit = unitOf(total);
-  return `${isKnown(used) ? inUnit(used, unit) : MISSING} / ${inUnit(total, unit)} ${UNITS[unit]}`;
+  const unit = unitOf(whole);
+  const amount = isKnown(part) ? inUnit(part, unit) : MISSING;
+  return `${amount}${between}${inUnit(whole, unit)} ${UNITS[unit]}`;
 }
 
 function unitOf(size: number): number {
@@ -166,7 +175,7 @@ export function place(ahead: number | null | undefined): string {
 
 /** Devices as people name them, "GPU 0, 2"; one that is not here by its UUID. */
 export function gpus(uuids: readonly string[], devices: readonly DeviceView[]): string {
-  const numbers = new Map(devices.map(device => [device.uuid, device.index]));
+  const numbers = new Map(devices.map(device => [device.uuid, device.number]));
   const known = uuids.filter(uuid => numbers.has(uuid)).map(uuid => numbers.get(uuid));
   const strange = uuids.filter(uuid => !numbers.has(uuid));
   const parts = known.length ? [`GPU ${known.join(', ')}`, ...strange] : strange;
@@ -293,45 +302,6 @@ export function facts(
     parts.push(`${timeLeft(it.ends_at, now)} left, until ${when(it.ends_at, now)}`);
   }
   return parts;
-}
-
-/** Why nobody new gets a device, in a word or two; empty where it is well. */
-export function deviceTrouble(device: DeviceView): string {
-  if (device.condition) {
-    return {
-      'not-clear': 'not clear',
-      foreign: 'used by others',
-      lost: 'lost',
-      faulty: 'faulty',
-      'reset-needed': 'needs a reset',
-      prohibited: 'no CUDA',
-      unreadable: 'no reading',
-      hot: 'too hot',
-      suspect: 'busy with nothing'
-    }[device.condition];
-  }
-  return device.cordoned ? 'cordoned' : '';
-}
-
-/**
- * Who holds a device until when: "ada until 14:05"; of one's own work its name. `works` are the workloads on it. The
- * end of a job is but expected.
- */
-export function holding(device: DeviceView, works: readonly WorkloadView[], now: number): string {
-  if (!device.workloads?.length) {
-    return '';
-  }
-  const mine = works.filter(it => it.is_mine);
-  const others = device.holders ?? [];
-  const names = mine.length ? mine.map(title) : others.length ? others : ['In use'];
-  // What was bought where all of it is known; else when the device is expected back, which includes the grace.
-  const ends = works.map(it => it.ends_at).filter(isKnown);
-  const isBought = ends.length === works.length;
-  const end = isBought && ends.length ? Math.max(...ends) : device.free_at;
-  if (!isKnown(end) || end <= now) {
-    return names.join(', ');
-  }
-  return `${names.join(', ')}${isBought ? ' until' : ', expected until'} ${when(end, now)}`;
 }
 
 /** One bound of a quota as words and, where it can be drawn, as a part of the whole. */

@@ -38,7 +38,7 @@ export function jobFlaw(typed: IJobText, status: Status | null): string {
     return 'Hours at most: more than 0, or empty for no limit.';
   }
   // Without any device work may wait for one.
-  return status?.devices.length ? lack(status, count, null) : '';
+  return status?.devices.length ? lack(status, { count, deviceClass: null, memory: 0 }) : '';
 }
 
 /**

@@ -6,7 +6,7 @@ import * as React from 'react';
 
 import { ago, bytes, gpus, length, sentence } from './format';
 import { Badge, Button, Section, Sentence, type IPartProps } from './parts';
-import { kernelsWithGpus, memoryOf } from './select';
+import { isAtRest, kernelsWithGpus, memoryOf } from './select';
 import type { KernelView, Status } from './types';
 import type { GpuState } from './fold';
 
@@ -44,7 +44,8 @@ export function KernelRow(
   const name = nameOf(it);
   const used = memoryOf(it, status);
   const idle = it.execution_state === 'idle' && it.last_activity ? now - it.last_activity : 0;
-  const isIdle = idle >= IDLE_SECONDS && used !== null && used >= IDLE_BYTES;
+  const isIdle =
+    idle >= IDLE_SECONDS && used !== null && used >= IDLE_BYTES && isAtRest(it, status);
   const args = { kernel: it.kernel_id };
   return (
     <li className="jp-Gpu-row" data-gpu="kernel" data-id={it.kernel_id}>
@@ -62,11 +63,12 @@ export function KernelRow(
         ].join(' · ')}
       </div>
       {isIdle && (
-        <div className="jp-Gpu-why jp-mod-warn">
-          Idle for {length(idle)}, and its GPU still holds {bytes(used)}.
+        <div className="jp-Gpu-why jp-mod-warn" data-gpu="kernel-idle">
+          Idle kernel holds {bytes(used)}, for {length(idle)} now. A restart frees the memory, a
+          release also the GPU, which counts against your quota as long as it is reserved.
         </div>
       )}
-      {[it.restart_needed, it.reason].map(
+      {[it.restart_needed, it.told, it.reason].map(
         text =>
           text && (
             <div key={text} className="jp-Gpu-why">
@@ -83,6 +85,17 @@ export function KernelRow(
             tone="accept"
             onClick={() => {
               run('gpu:pin', args);
+            }}
+          />
+        )}
+        {isIdle && !it.restart_needed && (
+          <Button
+            gpu="kernel-free"
+            label="Restart"
+            about={name}
+            title="Free the memory and keep the GPU"
+            onClick={() => {
+              run('gpu:restart-kernel', args);
             }}
           />
         )}

@@ -6,6 +6,7 @@ import { type ISignal, Signal } from '@lumino/signaling';
 import type { Api } from './api';
 import { fold, type GpuState, type Link, NOTHING, type Trouble } from './fold';
 import { Stream } from './stream';
+import { markOf } from './select';
 import type { Frame, RestartFrame, WorkloadView } from './types';
 
 /** The model of this page. */
@@ -22,6 +23,8 @@ export interface IGpuModel {
   note(it: WorkloadView): void;
   /** Show no more of what has ended until now, also after a reload. */
   clearEnded(): void;
+  /** Put an alert away until it changes, also after a reload. */
+  dismiss(key: string): void;
 }
 
 /** What the browser keeps for this page. */
@@ -101,6 +104,18 @@ export class GpuModel implements IGpuModel, IDisposable {
     this._set({ ...this._state, recent: [] });
   }
 
+  dismiss(key: string): void {
+    const alerts = this._state.status?.alerts ?? [];
+    const open = new Set(alerts.map(markOf));
+    // What is over is forgotten, so that the list stays short.
+    const dismissed = [
+      ...this._state.dismissed.filter(mark => open.has(mark)),
+      ...alerts.filter(it => it.key === key).map(markOf)
+    ];
+    this._memory?.setItem(dismissedKey(this._state.status?.store_id), JSON.stringify(dismissed));
+    this._set({ ...this._state, dismissed });
+  }
+
   dispose(): void {
     if (this._isDisposed) {
       return;
@@ -116,7 +131,9 @@ export class GpuModel implements IGpuModel, IDisposable {
 
   private _take(frame: Frame): void {
     const before = this._state;
-    this._set(fold(before, frame, Date.now() / 1000));
+    const after = fold(before, frame, Date.now() / 1000);
+    const isOther = after.status?.store_id !== before.status?.store_id;
+    this._set(isOther ? { ...after, dismissed: this._dismissed(after.status?.store_id) } : after);
     if (frame.type === 'status') {
       void this._catchUp(before);
     } else if (frame.type === 'restart') {
@@ -167,6 +184,15 @@ export class GpuModel implements IGpuModel, IDisposable {
     return `jupyter-gpu:cleared:${this._state.status?.store_id}`;
   }
 
+  private _dismissed(store: string | undefined): readonly string[] {
+    try {
+      const kept: unknown = JSON.parse(this._memory?.getItem(dismissedKey(store)) ?? '[]');
+      return Array.isArray(kept) ? kept.filter(it => typeof it === 'string') : [];
+    } catch {
+      return [];
+    }
+  }
+
   private _cleared(): number {
     return Number(this._memory?.getItem(this._clearedKey) ?? -1);
   }
@@ -206,4 +232,8 @@ export class GpuModel implements IGpuModel, IDisposable {
   private _ticker: number;
   private _hiding: number | undefined;
   private readonly _stream: Stream;
+}
+
+function dismissedKey(store: string | undefined): string {
+  return `jupyter-gpu:dismissed:${store}`;
 }

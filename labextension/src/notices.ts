@@ -4,8 +4,8 @@
  */
 import { areOf, endText, gpus, isBadEnd, isKnown, length, sentence, title, when } from './format';
 import type { GpuState } from './fold';
-import { kernelOf } from './select';
-import type { WorkloadView } from './types';
+import { kernelOf, markOf, openAlerts } from './select';
+import type { AlertView, WorkloadView } from './types';
 import { endWord, plainText } from './words';
 
 /** A button of a notice. */
@@ -32,7 +32,10 @@ const WAITED_SECONDS = 5;
 /** All that is to be told of a state; the same as long as the state is. */
 export function notices(state: GpuState, now: number): readonly Notice[] {
   const mine = state.status?.workloads.filter(it => it.is_mine) ?? [];
-  const live = mine.flatMap(it => liveNotice(it, state, now) ?? []);
+  const live = mine.flatMap(it => [
+    ...[liveNotice(it, state, now)].filter(found => found !== null),
+    ...alertNotices(it, state)
+  ]);
   const over = state.recent.filter(it => it.detail !== `cancelled by ${state.status?.caller}`);
   return [...live, ...over.map(it => endNotice(it, state.status?.caller ?? null))];
 }
@@ -82,6 +85,27 @@ function liveNotice(it: WorkloadView, state: GpuState, now: number): Notice | nu
 }
 
 type About = Pick<Notice, 'at' | 'workload' | 'kernel'>;
+
+/** What the broker found of one's own work, in its words; else what it told the kernel. */
+function alertNotices(it: WorkloadView, state: GpuState): readonly Notice[] {
+  const kernel = it.holder?.kind === 'kernel' ? it.holder.name : null;
+  const about = { at: null, workload: it.id, kernel };
+  const found = openAlerts(state).filter(alert => alert.workload === it.id);
+  const told = kernel === null ? null : kernelOf(state, kernel)?.told;
+  const saw = (key: string, text: string): Notice => ({
+    key,
+    tone: 'warning',
+    message: plainText(text),
+    actions: ['panel'],
+    ...about
+  });
+  if (!found.length && told) {
+    return [
+      saw(`${it.id} told ${told.replace(/[\d.]+/g, '#')}`, `${title(it)}: ${sentence(told)}`)
+    ];
+  }
+  return found.map((alert: AlertView) => saw(`alert ${markOf(alert)}`, sentence(alert.text)));
+}
 
 /** Who had to wait has looked away. */
 function grantNotice(it: WorkloadView, names: string, now: number, about: About): Notice | null {

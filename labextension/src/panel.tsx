@@ -3,6 +3,7 @@ import { ReactWidget } from '@jupyterlab/ui-components';
 import type { Message } from '@lumino/messaging';
 import * as React from 'react';
 
+import { Alerts } from './alerts';
 import { Devices } from './devices';
 import { Ended } from './ended';
 import type { GpuState } from './fold';
@@ -81,6 +82,7 @@ export function Panel(props: {
         state.trouble === null && <p className="jp-Gpu-text">Looking for the GPUs …</p>
       ) : (
         <>
+          <Alerts state={state} now={now} run={run} />
           <Devices status={status} history={state.history} now={now} />
           <Work state={state} status={status} now={now} run={run} />
           {status.devices.length > 0 && (

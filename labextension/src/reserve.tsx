@@ -49,7 +49,16 @@ export function ReserveForm(props: {
   const target = targets.find(it => it.kernel === chosen) ?? targets[0];
   const count = Number(devices);
   const seconds = Math.round(Number(hours) * HOUR);
-  const wrong = flaw(devices, hours, memory) || lack(status, count, deviceClass || null);
+  const mayShare = status.devices.some(
+    it => it.shareable && (!deviceClass || it.device_class === deviceClass)
+  );
+  const part = mayShare ? memory : '';
+  const wanted = {
+    count,
+    deviceClass: deviceClass || null,
+    memory: Math.round(Number(part) * GIB)
+  };
+  const wrong = flaw(devices, hours, part) || lack(status, wanted);
   const has = target ? reservationOf(state, target.kernel) : null;
 
   const submit = (event: React.FormEvent): void => {
@@ -60,7 +69,7 @@ export function ReserveForm(props: {
         devices: count,
         duration_seconds: seconds,
         ...(deviceClass ? { device_class: deviceClass } : {}),
-        ...(Number(memory) > 0 ? { memory_bytes: Math.round(Number(memory) * GIB) } : {})
+        ...(wanted.memory > 0 ? { memory_bytes: wanted.memory } : {})
       });
     }
   };
@@ -134,14 +143,16 @@ export function ReserveForm(props: {
                 }}
               >
                 <option value="">any</option>
-                {kinds.map(kind => (
-                  <option key={kind}>{kind}</option>
+                {kinds.map(({ name, text }) => (
+                  <option key={name} value={name}>
+                    {name} ({text})
+                  </option>
                 ))}
               </select>
             </Field>
           )}
-          {status.devices.some(it => it.shareable) && (
-            <Field label="GiB of each" hint="Empty for whole GPUs">
+          {mayShare && (
+            <Field label="GiB of each" hint="A part of a shared GPU; empty for whole GPUs" isWide>
               <input
                 data-gpu="reserve-memory"
                 type="number"
@@ -159,7 +170,7 @@ export function ReserveForm(props: {
             <span className="jp-Gpu-muted" aria-live="polite" data-gpu="reserve-outlook">
               {has !== null
                 ? `It ${has.state === 'queued' ? 'is in line' : 'has its GPUs'} already.`
-                : wrong || outlook(status, count, deviceClass || null, now)}
+                : wrong || outlook(status, wanted, now)}
             </span>
             <button
               type="submit"

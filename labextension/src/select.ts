@@ -1,7 +1,8 @@
 /** Questions to the state that several faces ask. Pure. */
-import { gpus, isKnown, place, plural, timeLeft, title, when } from './format';
+import { roomIn, troubleOf } from './devicewords';
+import { bytes, gpus, isKnown, place, plural, timeLeft, title, when } from './format';
 import type { GpuState } from './fold';
-import type { DeviceView, KernelView, Status, WorkloadView } from './types';
+import type { AlertView, DeviceView, KernelView, Status, WorkloadView } from './types';
 
 /** The caller's own live work: what needs attention first, then what runs, then what waits in its order of the line. */
 export function myWork(status: Status): readonly WorkloadView[] {
@@ -15,14 +16,49 @@ export function worksOn(device: DeviceView, status: Status): readonly WorkloadVi
   return status.workloads.filter(it => it.devices?.includes(device.uuid));
 }
 
-/** Whether a device could be granted now. */
+/** Whether a device could be granted whole now. */
 export function isFree(device: DeviceView): boolean {
-  return !device.cordoned && !device.condition && !device.workloads?.length;
+  return troubleOf(device) === null && !device.workloads?.length;
+}
+
+/** Whether a device, or of a shared one so much memory, could be granted now. */
+function isFreeFor(device: DeviceView, memory: number): boolean {
+  return memory ? troubleOf(device) === null && (roomIn(device) ?? 0) >= memory : isFree(device);
+}
+
+/** Whether it is a MIG device: CUDA lets a process use one of them, and no more. */
+export function isPart(device: DeviceView): boolean {
+  return Boolean(device.card) || device.uuid.startsWith('MIG-');
+}
+
+/** The alerts that were not put away. */
+export function openAlerts(state: GpuState): readonly AlertView[] {
+  return (state.status?.alerts ?? []).filter(it => !state.dismissed.includes(markOf(it)));
+}
+
+/** What tells an alert from what it becomes: figures alone, such as a temperature that moves, make no other. */
+export function markOf(it: AlertView): string {
+  return `${it.key} ${it.since} ${it.text.replace(/[\d.]+/g, '#')}`;
+}
+
+/** A class of devices, and what of it is here. */
+export interface ClassHere {
+  readonly name: string;
+  /** "2 of 4 free". */
+  readonly text: string;
+  /** It is one of MIG devices, which are reserved one by one. */
+  readonly isSingle: boolean;
 }
 
 /** The device classes that are here, each once. */
-export function classes(status: Status): readonly string[] {
-  return [...new Set(status.devices.map(it => it.device_class))].sort();
+export function classes(status: Status): readonly ClassHere[] {
+  const names = [...new Set(status.devices.map(it => it.device_class))].sort();
+  return names.map(name => {
+    const kin = status.devices.filter(it => it.device_class === name);
+    const isSingle = kin.every(isPart);
+    const free = `${kin.filter(isFree).length} of ${kin.length} free`;
+    return { name, text: isSingle ? `${free}, one at a time` : free, isSingle };
+  });
 }
 
 /** The queues that jobs may enter, as far as their names tell. */
@@ -182,48 +218,88 @@ export function apart(it: WorkloadView, state: GpuState): string {
   return own !== null && isAlone ? own : `kernel ${it.holder.name.slice(0, 8)}`;
 }
 
-/** The memory in use on a kernel's devices, or null where none of them was read. */
+/**
+ * The memory that a kernel holds on its devices: that of its processes, as far as they are known, else all that is in
+ * use on what it holds alone. Null where neither is known.
+ */
 export function memoryOf(kernel: KernelView, status: Status | null): number | null {
-  const read = (status?.devices ?? [])
+  const held = (status?.devices ?? [])
     .filter(it => kernel.devices?.includes(it.uuid))
-    .map(it => it.memory_used_bytes)
+    .map(it => memoryOn(it, kernel.workload))
     .filter(isKnown);
-  return read.length ? read.reduce((sum, used) => sum + used, 0) : null;
+  return held.length ? held.reduce((sum, used) => sum + used, 0) : null;
 }
 
-function kinOf(status: Status, deviceClass: string | null): readonly DeviceView[] {
-  return status.devices.filter(it => deviceClass === null || it.device_class === deviceClass);
+function memoryOn(device: DeviceView, workload: number | null | undefined): number | null {
+  const own = (device.uses ?? []).filter(it => it.kind === 'holder' && it.workload === workload);
+  const known = own.map(it => it.memory_bytes).filter(isKnown);
+  if (isKnown(workload) && known.length) {
+    return known.reduce((sum, used) => sum + used, 0);
+  }
+  const isAlone = !isKnown(device.memory_leased_bytes) && !device.uses?.some(it => it.foreign);
+  return isAlone ? (device.memory_used_bytes ?? null) : null;
 }
 
-/** Why there are never so many GPUs of a class here; empty where there are. */
-export function lack(status: Status, count: number, deviceClass: string | null): string {
-  const kin = kinOf(status, deviceClass).length;
+/** Whether none of a kernel's devices shows load; those of which it is not known show none. */
+export function isAtRest(kernel: KernelView, status: Status | null): boolean {
+  return !(status?.devices ?? []).some(
+    it => kernel.devices?.includes(it.uuid) && (it.utilisation_percent ?? 0) > 0
+  );
+}
+
+/** What is asked for, as far as it decides which devices may be granted. */
+export interface Wanted {
+  readonly count: number;
+  readonly deviceClass: string | null;
+  /** A part of the memory of each; 0 for whole devices. */
+  readonly memory: number;
+}
+
+/** The devices that could serve an ask, were they free. */
+function kinOf(status: Status, wanted: Wanted): readonly DeviceView[] {
+  const { count, deviceClass, memory } = wanted;
+  return status.devices.filter(
+    it =>
+      (deviceClass === null || it.device_class === deviceClass) &&
+      (count === 1 || !isPart(it)) &&
+      (!memory || (it.shareable === true && (it.memory_total_bytes ?? 0) >= memory))
+  );
+}
+
+/** Why an ask can never be met here; empty where it can. */
+export function lack(status: Status, wanted: Wanted): string {
+  const { count, deviceClass, memory } = wanted;
+  const kin = kinOf(status, wanted).length;
   if (kin >= count) {
     return '';
   }
-  const such = deviceClass === null ? 'GPU' : 'such GPU';
+  if (count > 1 && kinOf(status, { ...wanted, count: 1 }).length >= count) {
+    const whole = kin
+      ? `, and there ${kin === 1 ? 'is' : 'are'} only ${plural(kin, 'whole GPU')}`
+      : '';
+    return `A program can use one MIG device at a time${whole}.`;
+  }
+  const such = deviceClass === null && !memory ? 'GPU' : 'such GPU';
+  const shared = memory ? ` that is shared and has ${bytes(memory)}` : '';
   return kin
-    ? `There ${kin === 1 ? 'is' : 'are'} only ${plural(kin, such)} here.`
-    : `There is no ${such} here.`;
+    ? `There ${kin === 1 ? 'is' : 'are'} only ${plural(kin, such)} here${shared}.`
+    : `There is no ${such} here${shared}.`;
 }
 
-/** What asking for so many GPUs of a class would come to, said before it is asked. */
-export function outlook(
-  status: Status,
-  count: number,
-  deviceClass: string | null,
-  now: number
-): string {
-  const lacks = lack(status, count, deviceClass);
+/** What asking would come to, said before it is asked. */
+export function outlook(status: Status, wanted: Wanted, now: number): string {
+  const lacks = lack(status, wanted);
   if (lacks) {
     return lacks;
   }
-  const kin = kinOf(status, deviceClass);
-  const free = kin.filter(isFree);
+  const { count, memory } = wanted;
+  const kin = kinOf(status, wanted);
+  const free = kin.filter(it => isFreeFor(it, memory));
   const line = status.waiting.interactive ?? 0;
   const behind = line ? ` ${plural(line, 'reservation')} in line already.` : '';
   if (free.length >= count) {
-    return `${free.length} of ${plural(kin.length, 'GPU')} free now.${behind}`;
+    const some = `${free.length} of ${plural(kin.length, 'GPU')}`;
+    return `${memory ? `${bytes(memory)} free on ${some}` : `${some} free`} now.${behind}`;
   }
   const scarce = free.length ? `Only ${free.length} free now` : 'No GPU is free now';
   const works = new Map(status.workloads.map(it => [it.id, it]));
@@ -233,7 +309,7 @@ export function outlook(
     return `${scarce}; a job may yield for you.${behind}`;
   }
   const ends = kin
-    .filter(it => !isFree(it) && isKnown(it.free_at) && it.free_at > now)
+    .filter(it => !free.includes(it) && isKnown(it.free_at) && it.free_at > now)
     .map(it => it.free_at ?? 0)
     .sort((a, b) => a - b);
   const next = ends[count - free.length - 1];

@@ -352,6 +352,7 @@ export interface KernelView {
   readonly execution_state: string;
   readonly last_activity?: number | null;
   readonly reason?: string;
+  readonly told?: string;
 }
 
 /** POST kernels/ID/pin. */

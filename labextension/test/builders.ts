@@ -1,6 +1,6 @@
 /** Documents as the broker makes them, with only what a test is about said. */
 import { fold, NOTHING, type GpuState } from '../src/fold';
-import type { DeviceView, KernelView, Status, WorkloadView } from '../src/types';
+import type { CardView, DeviceView, KernelView, Status, UseView, WorkloadView } from '../src/types';
 
 export const GIB = 1024 ** 3;
 /** A Wednesday at noon, on the clock of whoever runs the tests. */
@@ -21,6 +21,50 @@ export function device(index: number, more: Partial<DeviceView> = {}): DeviceVie
     utilisation_percent: 40,
     temperature_celsius: 60,
     sampled_at: NOON,
+    ...more
+  };
+}
+
+/** A GPU in MIG mode, of which NVML says no utilisation. */
+export function card(index: number, more: Partial<CardView> = {}): CardView {
+  return {
+    uuid: `GPU-card-${index}`,
+    index,
+    name: 'NVIDIA A100',
+    memory_total_bytes: 80 * GIB,
+    memory_used_bytes: 20 * GIB,
+    temperature_celsius: 44,
+    power_watts: 120.4,
+    sampled_at: NOON,
+    ...more
+  };
+}
+
+/** A MIG device of card 0. */
+export function part(index: number, slot: number, more: Partial<DeviceView> = {}): DeviceView {
+  return device(index, {
+    uuid: `MIG-${slot}`,
+    number: `0:${slot}`,
+    name: 'NVIDIA A100 MIG 1g.10gb',
+    device_class: '1g.10gb',
+    card: 'GPU-card-0',
+    memory_total_bytes: 10 * GIB,
+    memory_used_bytes: GIB,
+    utilisation_percent: null,
+    temperature_celsius: null,
+    ...more
+  });
+}
+
+/** Somebody's process without a lease. */
+export function occupant(pid: number, more: Partial<UseView> = {}): UseView {
+  return {
+    pid,
+    kind: 'user',
+    foreign: true,
+    memory_bytes: 7.6 * GIB,
+    name: 'python',
+    user: 'grace',
     ...more
   };
 }

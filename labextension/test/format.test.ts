@@ -117,6 +117,8 @@ describe('names', () => {
     assert.equal(format.gpus(['GPU-0', 'GPU-2'], devices), 'GPU 0, 2');
     assert.equal(format.gpus(['GPU-2', 'MIG-x'], devices), 'GPU 2, MIG-x');
     assert.equal(format.gpus([], devices), 'no GPU');
+    const part = device(7, { uuid: 'MIG-1', number: '0:1', card: 'GPU-9' });
+    assert.equal(format.gpus(['MIG-1', 'GPU-2'], [...devices, part]), 'GPU 0:1, 2');
   });
 
   it('of work fall back to what it runs, then to its number', () => {
@@ -244,36 +246,6 @@ describe('the facts under a workload', () => {
   it('are the end of what is over', () => {
     const it_ = work(1, { state: 'ended', ended_at: NOON - 60 });
     assert.deepEqual(format.facts(it_, devices, NOON), ['ended 11:59']);
-  });
-});
-
-describe('a device', () => {
-  it('says what is wrong with it', () => {
-    assert.equal(format.deviceTrouble(device(0)), '');
-    assert.equal(format.deviceTrouble(device(0, { cordoned: true })), 'cordoned');
-    assert.equal(format.deviceTrouble(device(0, { condition: 'foreign' })), 'used by others');
-    assert.equal(format.deviceTrouble(device(0, { condition: 'lost', cordoned: true })), 'lost');
-  });
-
-  it('says who holds it until when', () => {
-    const held = device(0, { workloads: [1], holders: ['grace'], free_at: NOON + 7200 });
-    assert.equal(format.holding(held, [], NOON), 'grace until 14:00');
-    assert.equal(format.holding(held, [reservation(1)], NOON), 'a.ipynb until 14:00');
-    assert.equal(
-      format.holding(held, [reservation(1, { ends_at: NOON + 3600 })], NOON),
-      'a.ipynb until 13:00'
-    );
-    assert.equal(format.holding({ ...held, holders: [] }, [], NOON), 'In use until 14:00');
-    assert.equal(format.holding({ ...held, free_at: NOON - 1 }, [], NOON), 'grace');
-    assert.equal(format.holding(device(0), [], NOON), '');
-  });
-
-  it('says of a job until when it is but expected', () => {
-    const held = device(0, { workloads: [1], holders: ['grace'], free_at: NOON + 7200 });
-    assert.equal(
-      format.holding(held, [work(1, { is_mine: false })], NOON),
-      'grace, expected until 14:00'
-    );
   });
 });
 

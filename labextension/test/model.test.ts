@@ -2,7 +2,8 @@ import assert from 'node:assert/strict';
 import { afterEach, beforeEach, describe, it, mock } from 'node:test';
 
 import type { Api } from '../src/api';
-import { GpuModel } from '../src/model';
+import { GpuModel, type Memory } from '../src/model';
+import { openAlerts } from '../src/select';
 import type { ISocket } from '../src/stream';
 import type { Frame, WorkloadView } from '../src/types';
 import { NOON, status, work } from './builders';
@@ -146,6 +147,35 @@ describe('the model of a page', () => {
         [2, undefined]
       ]
     );
+  });
+
+  it('puts an alert away until it changes, also after a reload, and forgets what is over', () => {
+    const kept = new Map<string, string>();
+    const memory: Memory = {
+      getItem: name => kept.get(name) ?? null,
+      setItem: (name, value) => kept.set(name, value)
+    };
+    const say = (of: GpuModel, ...keys: string[]): readonly string[] => {
+      const alerts = keys.map(key => ({ key, since: NOON, text: 'It is hot' }));
+      server.socket.say({ type: 'status', status: status({ alerts }) });
+      return openAlerts(of.state).map(alert => alert.key);
+    };
+    const page_ = new GpuModel(server as unknown as Api, memory);
+    assert.deepEqual(say(page_, 'a', 'b'), ['a', 'b']);
+    page_.dismiss('a');
+    assert.deepEqual(say(page_, 'a', 'b'), ['b']);
+    page_.dispose();
+    const again = new GpuModel(server as unknown as Api, memory);
+    assert.deepEqual(say(again, 'a', 'b'), ['b']);
+    say(again, 'b');
+    again.dismiss('b');
+    assert.equal([...kept.values()][0], JSON.stringify(again.state.dismissed));
+    assert.equal(again.state.dismissed.length, 1);
+    again.dispose();
+    kept.set([...kept.keys()][0], 'no JSON');
+    const last = new GpuModel(server as unknown as Api, memory);
+    assert.deepEqual(say(last, 'b'), ['b']);
+    last.dispose();
   });
 
   it('passes on that a kernel is to be restarted', () => {

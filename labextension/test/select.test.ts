@@ -11,9 +11,16 @@ import {
   myWork,
   outlook,
   reservationOf,
-  summary
+  summary,
+  type Wanted
 } from '../src/select';
 import { device, GIB, kernel, NOON, reservation, state, status, work } from './builders';
+
+const ask = (count: number, deviceClass: string | null = null, memory = 0): Wanted => ({
+  count,
+  deviceClass,
+  memory
+});
 
 describe('my work', () => {
   it('has what needs attention first and what waits in its order', () => {
@@ -195,34 +202,34 @@ describe('the form says beforehand', () => {
     device(index, { workloads: [id], free_at });
 
   it('what is free', () => {
-    assert.equal(outlook(status(), 1, null, NOON), '2 of 2 GPUs free now.');
+    assert.equal(outlook(status(), ask(1, null), NOON), '2 of 2 GPUs free now.');
   });
 
   it('how long one would wait', () => {
     const devices = [held(0, NOON + 7200), held(1, NOON + 3600)];
     assert.equal(
-      outlook(status({ devices }), 1, null, NOON),
+      outlook(status({ devices }), ask(1, null), NOON),
       'No GPU is free now; you would wait, about until 13:00.'
     );
     assert.equal(
-      outlook(status({ devices }), 2, null, NOON),
+      outlook(status({ devices }), ask(2, null), NOON),
       'No GPU is free now; you would wait, about until 14:00.'
     );
   });
 
   it('that a training may yield', () => {
     const devices = [held(0, NOON + 7200, 5), device(1)];
-    const said = outlook(status({ devices, workloads: [work(5)] }), 2, null, NOON);
+    const said = outlook(status({ devices, workloads: [work(5)] }), ask(2, null), NOON);
     assert.equal(said, 'Only 1 free now; a job may yield for you.');
   });
 
   it('that there are never so many', () => {
-    assert.equal(outlook(status(), 3, null, NOON), 'There are only 2 GPUs here.');
-    assert.equal(outlook(status(), 1, 'h100', NOON), 'There is no such GPU here.');
+    assert.equal(outlook(status(), ask(3, null), NOON), 'There are only 2 GPUs here.');
+    assert.equal(outlook(status(), ask(1, 'h100'), NOON), 'There is no such GPU here.');
   });
 
   it('who is in line already', () => {
-    const said = outlook(status({ waiting: { interactive: 2 } }), 1, null, NOON);
+    const said = outlook(status({ waiting: { interactive: 2 } }), ask(1, null), NOON);
     assert.equal(said, '2 of 2 GPUs free now. 2 reservations in line already.');
   });
 });

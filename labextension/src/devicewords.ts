@@ -1,0 +1,197 @@
+/** Words of a device: its number, what is wrong with it and what that means, who is on it, what of it is free. Pure. */
+import { bytes, isKnown, partOf, title, when } from './format';
+import type { CardView, Condition, DeviceView, UseView, WorkloadView } from './types';
+
+/** What people call it: "GPU 0", and "GPU 0:1" of a MIG device. */
+export function nameOf(device: Pick<DeviceView, 'number'>): string {
+  return `GPU ${device.number}`;
+}
+
+/** The maker says nothing that the rest of the name does not. */
+export function short(it: Pick<DeviceView, 'name'>): string {
+  return it.name.replace(/^NVIDIA /, '');
+}
+
+interface Trouble {
+  /** In a word or two. */
+  readonly word: string;
+  /** What follows from it. */
+  readonly meaning: string;
+}
+
+const TROUBLES: Readonly<Record<Condition, Trouble>> = {
+  lost: {
+    word: 'lost',
+    meaning: 'What ran there is over. Nobody gets it before it answers again.'
+  },
+  faulty: {
+    word: 'faulty',
+    meaning: 'Its hardware has failed. Nobody gets it before an operator says that it is well.'
+  },
+  'reset-needed': {
+    word: 'needs a reset',
+    meaning: 'What runs there runs on. It gets no new work before it is reset.'
+  },
+  prohibited: {
+    word: 'no CUDA',
+    meaning: 'Its compute mode lets no CUDA program in, until an operator changes that.'
+  },
+  unreadable: {
+    word: 'no reading',
+    meaning: 'Nothing is known of it, so nobody gets it before it can be read again.'
+  },
+  hot: {
+    word: 'too hot',
+    meaning: 'What runs there runs on. It gets no new work before it is cool.'
+  },
+  suspect: {
+    word: 'busy with nothing',
+    meaning: 'It shows load with nobody on it, and gets no new work as long as it does.'
+  },
+  'not-clear': {
+    word: 'not clear',
+    meaning: 'It is free again by itself as soon as nothing is left on it.'
+  },
+  foreign: {
+    word: 'used by others',
+    meaning: 'It is free again by itself as soon as they have left.'
+  }
+};
+
+const CORDONED: Trouble = {
+  word: 'cordoned',
+  meaning: 'An operator has taken it out of service; what runs there runs on.'
+};
+
+/** Why nobody new gets a device; null where it is well. */
+export function troubleOf(device: DeviceView): Trouble | null {
+  if (device.condition) {
+    // A newer broker may know more.
+    const known: Partial<Record<string, Trouble>> = TROUBLES;
+    return known[device.condition] ?? { word: device.condition, meaning: 'It gets no new work.' };
+  }
+  return device.cordoned ? CORDONED : null;
+}
+
+/** What of a shared device may still be leased; null where it is not shared, or that is not known. */
+export function roomIn(device: DeviceView): number | null {
+  const { memory_total_bytes: total, memory_used_bytes: used } = device;
+  const kept = device.memory_reserved_bytes ?? 0;
+  const isWhole = device.workloads?.length && !isKnown(device.memory_leased_bytes);
+  if (!device.shareable || !isKnown(total) || isWhole) {
+    return null;
+  }
+  const unleased = total - kept - (device.memory_leased_bytes ?? 0);
+  return Math.max(0, isKnown(used) ? Math.min(unleased, total - kept - used) : unleased);
+}
+
+/** How a shared device is divided: "Shared: 20 of 80 GiB reserved, 58.7 GiB free"; empty where it is not. */
+export function sharedText(device: DeviceView): string {
+  if (!device.shareable || (device.workloads?.length && !isKnown(device.memory_leased_bytes))) {
+    return '';
+  }
+  const { memory_leased_bytes: leased, memory_total_bytes: total } = device;
+  const room = roomIn(device);
+  const free = room === null ? '' : `, ${bytes(room)} free`;
+  return `Shared: ${partOf(leased ?? 0, total)} reserved${free}`;
+}
+
+/** What stands behind the figure of the memory. */
+export function memoryDetail(device: DeviceView): string {
+  if (device.shares_host_memory) {
+    return 'It has no memory of its own: what it uses is the system’s.';
+  }
+  const kept = device.memory_reserved_bytes;
+  return [
+    `${bytes(device.memory_used_bytes)} used`,
+    ...(isKnown(kept) ? [`${bytes(kept)} kept by the driver`] : []),
+    `${bytes(device.memory_total_bytes)} in all`
+  ].join(', ');
+}
+
+/**
+ * Who holds a device until when: "ada until 14:05"; of one's own work its name. `works` are the workloads on it. The
+ * end of a job is but expected.
+ */
+export function holding(device: DeviceView, works: readonly WorkloadView[], now: number): string {
+  if (!device.workloads?.length) {
+    return '';
+  }
+  const mine = works.filter(it => it.is_mine);
+  const others = device.holders ?? [];
+  const names = mine.length ? mine.map(title) : others.length ? others : ['In use'];
+  // What was bought where all of it is known; else when the device is expected back, which includes the grace.
+  const ends = works.map(it => it.ends_at).filter(isKnown);
+  const isBought = ends.length === works.length;
+  const end = isBought && ends.length ? Math.max(...ends) : device.free_at;
+  if (!isKnown(end) || end <= now) {
+    return names.join(', ');
+  }
+  return `${names.join(', ')}${isBought ? ' until' : ', expected until'} ${when(end, now)}`;
+}
+
+/** How many are on a device, and how many of them have no lease of it: "3 processes, 1 without a reservation". */
+export function processesText(uses: readonly UseView[]): string {
+  const foreign = uses.filter(it => it.foreign).length;
+  const without = foreign ? `, ${foreign} without a reservation` : '';
+  return `${uses.length === 1 ? '1 process' : `${uses.length} processes`}${without}`;
+}
+
+/** What a process is on a device for, as far as that is known; `works` are those that the caller may see. */
+export function purposeOf(use: UseView, works: readonly WorkloadView[]): string {
+  const it = works.find(known => known.id === use.workload);
+  const work = it?.is_mine ? title(it) : isKnown(use.workload) ? `workload ${use.workload}` : '';
+  switch (use.kind) {
+    case 'holder':
+      return work || 'holds it';
+    case 'astray':
+      return work ? `${work}, which holds other GPUs` : 'left its own GPUs';
+    case 'kernel':
+      return use.where || 'a kernel';
+    case 'container':
+      return use.where || 'in a container';
+    case 'system':
+      return 'the machine’s own';
+    case 'dead':
+      return 'has ended, its memory is still counted';
+    case 'unknown':
+      return 'not known whose';
+    default:
+      return use.where ?? '';
+  }
+}
+
+/** One process in words: "python (4711) · grace · 7.6 GiB · job 12". */
+export function processText(use: UseView, works: readonly WorkloadView[]): string {
+  const name = use.name ? `${use.name} (${use.pid})` : `process ${use.pid}`;
+  const parts = [name, use.user ?? '', bytes(use.memory_bytes), purposeOf(use, works)];
+  return parts.filter(Boolean).join(' · ');
+}
+
+/** A device by itself, or a card and its MIG devices. */
+export interface Group {
+  readonly card: CardView | null;
+  readonly devices: readonly DeviceView[];
+}
+
+/** The devices as people number them, the MIG devices under their cards. */
+export function grouped(
+  devices: readonly DeviceView[],
+  cards: readonly CardView[] = []
+): readonly Group[] {
+  // A card that has left MIG mode is a device of the same name.
+  const whole = new Set(devices.filter(it => it.condition !== 'lost').map(it => it.uuid));
+  const shown = cards.filter(it => !whole.has(it.uuid));
+  const known = new Set(shown.map(it => it.uuid));
+  const groups: (Group & { place: number })[] = [
+    ...shown.map(card => ({
+      card,
+      devices: devices.filter(it => it.card === card.uuid),
+      place: card.index
+    })),
+    ...devices
+      .filter(it => !known.has(it.card ?? ''))
+      .map(it => ({ card: null, devices: [it], place: Number(it.number.split(':')[0]) }))
+  ];
+  return groups.sort((a, b) => a.place - b.place);
+}
