@@ -58,6 +58,8 @@ class KernelView(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     last_activity: float | None = None
     #: What a person should know, like "restarted after a crash".
     reason: str = ""
+    #: What the broker tells who holds its devices although nothing ends: that it uses more than its part, say.
+    told: str = ""
 
 
 class PinBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -143,8 +143,10 @@ class Following:
         if renewal.notice is not None and kept.notice is None:
             async with self._keeper.asking(kept) as client:
                 kept.lease = await client.workload(it.id)
-        if renewal.notice != kept.notice:
-            kept.notice = renewal.notice
+        if (renewal.notice, renewal.told) != (kept.notice, kept.told):
+            if renewal.told and not kept.told:  # figures in it may change from one renewal to the next
+                self._keeper.log.warning("Kernel %s: %s", kept.kernel_id, renewal.told)
+            kept.notice, kept.told = renewal.notice, renewal.told
             self._hands.changed()
 
     def _why(self) -> str:
@@ -216,7 +218,7 @@ class Following:
         kept.leaving = False
         if kept.lease is None or kept.lease.id == it.id:  # else a next one is held, which this says nothing of
             kept.lease = kept.notice = kept.restart_needed = None
-            kept.reason = why
+            kept.reason, kept.told = why, ""
         self._hands.changed()
 
     async def _look_again(self, it: WorkloadView) -> None:

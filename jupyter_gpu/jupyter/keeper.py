@@ -64,6 +64,8 @@ class Kept:
     restart_needed: str | None = None
     #: The broker's warning, once it has come.
     notice: Notice | None = None
+    #: What the broker tells although nothing ends; empty once it tells it no more.
+    told: str = ""
     #: The sessions of its Jupyter server that show it, or did: where a kernel is changed they show the next one.
     sessions: set[str] = field(default_factory=set)
     #: Said whenever something new is known of it.

@@ -122,7 +122,7 @@ class Kernels(Keeper):
             self._follow(kept, it)
             raise
         kept.lease = kept.notice = kept.restart_needed = None
-        kept.leaving, kept.reason = False, ""
+        kept.leaving, kept.reason, kept.told = False, "", ""
         self.changed()
         return view
 
@@ -352,7 +352,7 @@ class Kernels(Keeper):
 
     def _follow(self, kept: Kept, view: WorkloadView) -> None:
         if kept.lease is None or kept.lease.id != view.id:
-            kept.reason = ""  # it was about the one before
+            kept.reason = kept.told = ""  # it was about the one before
         kept.lease = view
         kept.sessions |= self._sessions.of(kept.kernel_id)
         task = self._following.get(kept.kernel_id)

@@ -30,6 +30,7 @@ def view_of(kept: Kept | None, kernel_id: str, manager: Any, path: str | None) -
         execution_state=state,
         last_activity=last_activity,
         reason=kept.reason,
+        told=kept.told,
     )
 
 
