@@ -1,10 +1,9 @@
 /* How cards are joined, and what they report by themselves. */
-#define _GNU_SOURCE
 #include "standin.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 /* Of a pair: under the other's number, else under "all". */
 static int pair(Call *call, Handle one, Handle other, const char *what, uint *out)
@@ -51,36 +50,38 @@ API int nvmlDeviceGetNvLinkRemotePciInfo_v2(Handle device, uint link, Pci *out)
 
 /* --- events -------------------------------------------------------------------------------------------------- */
 
-#define MOST_SETS 64
 #define LOOK_MS 5
 
-typedef struct {
+typedef struct Set {
+    struct Set *next;
     int is_used;
     ullong seen; /* the serial of the last event that was delivered or was there before */
     ullong types[MOST_CARDS];
 } Set;
 
-static Set sets[MOST_SETS];
+static Set *sets;
 
 API int nvmlEventSetCreate(Set **out)
 {
     ENTER_SYSTEM();
-    for (int i = 0; i < MOST_SETS; i++) {
-        if (sets[i].is_used)
-            continue;
-        sets[i] = (Set){.is_used = 1};
-        for (size_t j = 0; j < call.scenario->n_events; j++)
-            if (call.scenario->events[j].serial > sets[i].seen)
-                sets[i].seen = call.scenario->events[j].serial;
-        *out = &sets[i];
-        return OK;
-    }
-    return NO_MEMORY;
+    Set *set = calloc(1, sizeof *set);
+    if (!is_open() || !set)
+        return free(set), set ? UNINITIALIZED : NO_MEMORY;
+    *set = (Set){.next = sets, .is_used = 1};
+    for (size_t i = 0; i < call.scenario->n_events; i++)
+        if (call.scenario->events[i].serial > set->seen)
+            set->seen = call.scenario->events[i].serial;
+    *out = sets = set;
+    return OK;
 }
 
-static int is_set(const Set *set)
+/* Sets are never freed, so that one that is used after its end is seen to be. */
+static int is_set(const Set *wanted)
 {
-    return set >= sets && set < sets + MOST_SETS && set->is_used;
+    const Set *set = sets;
+    while (set && set != wanted)
+        set = set->next;
+    return set && set->is_used;
 }
 
 API int nvmlEventSetFree(Set *set)
