@@ -177,7 +177,7 @@ def test_a_lock_at_the_start_is_an_answer_too(store):
 
 def test_a_reader_in_the_way_of_a_rollback_journal_is_an_answer(tmp_path, monkeypatch):
     """Without WAL a reader can stop the COMMIT itself; then too all is taken back, and later commits work."""
-    monkeypatch.setattr("jupyter_gpu.broker.store.opening.network_file_system", lambda _folder: "nfs4")
+    monkeypatch.setattr("jupyter_gpu.disks.network_file_system", lambda _folder: "nfs4")
     make_base(tmp_path)
     store = open_store(tmp_path)
     store._db.execute("PRAGMA busy_timeout = 50")

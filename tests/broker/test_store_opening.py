@@ -14,6 +14,7 @@ import psutil
 import pytest
 import sqlite_utils
 
+from jupyter_gpu import disks
 from jupyter_gpu.broker.store.migrations import MIGRATIONS, known_names
 from jupyter_gpu.broker.store.store import Store
 from jupyter_gpu.broker.store.store import opening as store_opening
@@ -269,12 +270,12 @@ def test_the_file_system_below_a_folder_is_found(tmp_path, monkeypatch, mounts, 
     found = [Mount(point.format(home=home), fstype) for point, fstype in mounts]
     monkeypatch.setattr(psutil, "disk_partitions", lambda **_: found)
 
-    assert store_opening.network_file_system(home / "state") == kind
+    assert disks.network_file_system(home / "state") == kind
 
 
 def test_on_a_network_file_system_there_is_no_wal_and_a_warning(tmp_path, monkeypatch):
     """jupyter/nbformat#52: SQLite's log needs memory that other machines do not share; the text says where to go."""
-    monkeypatch.setattr(store_opening, "network_file_system", lambda _folder: "nfs4")
+    monkeypatch.setattr(disks, "network_file_system", lambda _folder: "nfs4")
 
     store = open_store(tmp_path)
     play = Play(store).begin()
@@ -292,7 +293,7 @@ def test_on_a_network_file_system_there_is_no_wal_and_a_warning(tmp_path, monkey
 
 def test_a_store_that_moved_to_a_network_file_system_gives_up_its_wal(folder, monkeypatch):
     """The mode stands in the file, so it must be changed where the file moved."""
-    monkeypatch.setattr(store_opening, "network_file_system", lambda _folder: "nfs4")
+    monkeypatch.setattr(disks, "network_file_system", lambda _folder: "nfs4")
 
     store = open_store(folder)
 
@@ -303,7 +304,7 @@ def test_a_store_that_moved_to_a_network_file_system_gives_up_its_wal(folder, mo
 
 def test_on_a_local_disk_there_is_nothing_to_warn_of(folder):
     """No warning where nothing is wrong."""
-    if store_opening.network_file_system(folder) is not None:
+    if disks.network_file_system(folder) is not None:
         pytest.skip("the tests themselves run on a network file system")
     store = open_store(folder)
 

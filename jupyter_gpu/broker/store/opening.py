@@ -9,7 +9,6 @@ import stat
 import uuid
 from pathlib import Path
 
-import psutil
 import sqlite_utils
 
 from ...errors import Conflict, NotFound
@@ -20,14 +19,6 @@ FILE_NAME = "broker.db"
 
 #: Checking every page of a larger file would delay each start; damage there is met, and said, on reading.
 CHECKED_BYTES = 64 << 20
-
-#: File systems that other machines see too: the shared memory that a write-ahead log needs is not shared there.
-NETWORK_FILE_SYSTEMS = frozenset({
-    "9p", "acfs", "afs", "beegfs", "ceph", "cifs", "fhgfs", "gfs", "gfs2", "glusterfs", "gpfs", "lustre", "mfs",
-    "ncpfs", "nfs", "nfs4", "ocfs2", "orangefs", "panfs", "pvfs2", "smb", "smb2", "smb3", "smbfs", "wekafs",
-})  # fmt: skip
-#: A FUSE type names its program ("fuse.sshfs"); these serve a disk of this machine, any other may be remote.
-_LOCAL_FUSE = frozenset({"bindfs", "ext4", "fuse2fs", "fuseblk", "fuse-overlayfs", "mergerfs", "ntfs-3g", "zfs"})
 
 
 def make_folder(folder: Path) -> None:
@@ -127,23 +118,6 @@ def migrate(db: sqlite3.Connection, *, machine_id: str, now: float) -> str:
 def _wrapped(db: sqlite3.Connection) -> sqlite_utils.Database:
     # Plugins of sqlite-utils that happen to be installed have no business in the broker.
     return sqlite_utils.Database(db, execute_plugins=False, recursive_triggers=False)
-
-
-def network_file_system(folder: Path) -> str | None:
-    """The type of the file system below a folder if other machines may share it, else None."""
-    where = folder.resolve()
-    kind = ""
-    longest = -1
-    for mount in psutil.disk_partitions(all=True):
-        point = Path(mount.mountpoint)
-        # Later mounts cover earlier ones at the same place, hence not only longer but as long.
-        if (point == where or point in where.parents) and len(point.parts) >= longest:
-            kind, longest = mount.fstype, len(point.parts)
-    if kind in NETWORK_FILE_SYSTEMS:
-        return kind
-    if kind.startswith("fuse.") and kind.removeprefix("fuse.") not in _LOCAL_FUSE:
-        return kind
-    return None
 
 
 def network_warning(folder: Path, kind: str) -> str:

@@ -17,6 +17,7 @@ from pathlib import Path
 
 import msgspec
 
+from ... import disks
 from ...core.lifecycle import DeviceAppeared, OfWorkload, Submitted, evolve
 from ...errors import StoreUnavailable
 from ...model import KEPT_ENDED, Kind, Policy, State, Workload, World
@@ -118,7 +119,7 @@ class Store:
         with said_plainly(path):
             if make:
                 opening.make_folder(folder)
-            shared = opening.network_file_system(folder)
+            shared = disks.network_file_system(folder)
             db = opening.connect(path, make=make)
             try:
                 opening.admit(db, path, machine_id)
