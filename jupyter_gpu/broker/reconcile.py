@@ -26,6 +26,7 @@ from ..model import (
     Workload,
     World,
 )
+from .attempts import attempt_of
 from .engines.base import Attempt, Engine, Order, Sighting, Stage
 from .loop import Loop
 from .watch import Watch
@@ -40,11 +41,6 @@ PROBE_SLOWEST_SECONDS = 0.5
 TELL_AGAIN_SECONDS = 1.0
 
 NEVER_STARTED = Outcome(end=EndReason.RELEASED, detail="it had not started yet", noticed=True)
-
-
-def attempt_of(it: Workload) -> int:
-    """The attempt that the present lease is for: the number rises when the start is seen, not at the grant."""
-    return it.attempt if it.started_at is not None else it.attempt + 1
 
 
 class Reconciler:

@@ -26,6 +26,11 @@ _AS_IT_LIES = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _LINE_BYTES = 4096
 
 
+def cgroup_name(root: Path | str) -> str:
+    """How the cgroups of the attempts of one broker begin: several brokers may make some on one machine."""
+    return f"jupyter-gpu-{zlib.crc32(os.fsencode(root)):08x}"
+
+
 class Spool:
     """All that is on disk of the attempts of one broker."""
 
@@ -34,8 +39,7 @@ class Spool:
         self._place = str(root)
         self._live = root / "live"
         self._cgroups: list[str] = []
-        # Several brokers may make cgroups on one machine.
-        self._name = f"jupyter-gpu-{zlib.crc32(os.fsencode(root)):08x}"
+        self._name = cgroup_name(root)
 
     def open(self) -> None:
         """Make what is missing."""
