@@ -13,11 +13,12 @@ from jupyter_gpu.broker.telemetry.clear import (
     baseline_of,
     condition_of,
     is_of_the_system,
+    process_has_ended,
     process_name,
     who_is_left,
     why_not_clear,
 )
-from jupyter_gpu.model import Condition, Reading
+from jupyter_gpu.model import Condition, Policy, Reading, Vitals
 
 MIB, GIB = 1 << 20, 1 << 30
 NAMES = {100: "Xorg", 101: "gnome-shell", 102: "nvidia-persiste", 4711: "python"}
@@ -96,6 +97,61 @@ def test_the_lower_of_both_baselines_counts():
     assert "at most 200MiB" in why(reading(201 * MIB), own_baseline_bytes=300 * MIB, baseline_bytes=200 * MIB)
 
 
+def test_a_display_is_nobodys_use_whoever_draws():
+    """153 MiB of a desktop must not keep a card from being reserved, by name or without one (russellb/canhazgpu#5)."""
+    policy = Policy()
+    terms = {"baseline_bytes": 100 * MIB, "ignored_names": (), "drawing_bytes": policy.drawing_bytes}
+    desktop = reading(153 * MIB, ((4712, 150 * MIB),), drawing_pids=(4712,))
+
+    assert why_not_clear(desktop, **terms) is None
+    assert baseline_of(desktop, **terms) == 3 * MIB
+    assert why_not_clear(desktop, **terms | {"drawing_bytes": 149 * MIB}) == "process 4712 holds 150MiB"
+    # Both lists have it: then it computes, and is no display.
+    assert why_not_clear(reading(153 * MIB, ((4712, 150 * MIB),)), **terms) == "process 4712 holds 150MiB"
+    assert why_not_clear(reading(0, ((4712, None),), drawing_pids=(4712,)), **terms) is None
+
+
+def test_what_the_driver_reserves_beside_a_display_is_still_memory_of_nobody():
+    """Only the display's own memory is taken off."""
+    it = reading(900 * MIB, ((4712, 150 * MIB),), drawing_pids=(4712,))
+
+    said = why_not_clear(it, baseline_bytes=500 * MIB, drawing_bytes=GIB)
+
+    assert said.startswith("750MiB of its memory is in use by no process")
+
+
+def test_memory_of_the_dead_is_told_as_such():
+    """Nobody can be asked to leave: the text says what brings the memory back, unless somebody alive is there too."""
+    gone = {11, 12}.__contains__
+
+    said = why(reading(40 * GIB, ((11, 40 * GIB),)), has_ended=gone)
+    assert "40GiB for process 11, which has ended" in said
+    assert "nvidia-smi --gpu-reset" in said
+
+    both = why(reading(40 * GIB, ((11, 30 * GIB), (12, None))), has_ended=gone)
+    assert "30GiB for processes 11, 12, which have ended" in both
+    assert "memory for process 11" in why(reading(None, ((11, None),)), has_ended=gone)
+    assert (
+        why(reading(40 * GIB, ((11, 30 * GIB), (4711, 6 * MIB))), has_ended=gone) == "process 4711 (python) holds 6MiB"
+    )
+
+
+def test_exclusive_mode_is_named():
+    """74 MiB in use look like room for others, and CUDA says "busy or unavailable" (pytorch/pytorch#3871)."""
+    held = reading(74 * MIB, ((4711, 74 * MIB),), vitals=Vitals(compute_mode="exclusive-process"))
+
+    assert why(held) == (
+        "process 4711 (python) holds 74MiB; the GPU's compute mode is exclusive-process, so CUDA lets nobody else in"
+    )
+    assert "compute mode" not in why(reading(0, ((4711, 5),), vitals=Vitals(compute_mode="default")))
+    assert why(reading(0, vitals=Vitals(compute_mode="exclusive-process"))) is None
+
+
+def test_an_idle_board_of_an_older_driver_is_clear():
+    """Its 912 MiB are the driver's own, which the older call counts as used (XuehaiPan/nvitop#13)."""
+    assert why_not_clear(reading(912 * MIB), baseline_bytes=Policy().baseline_bytes) is None
+
+
 def test_a_name_that_is_not_known_is_ignored_by_nobody():
     """Where pids cannot be looked up, every process counts."""
     assert why(reading(0, ((100, 5),)), name_of=lambda _: None) == "process 100 holds 5B"
@@ -148,6 +204,14 @@ def test_the_name_of_a_process():
     """As the kernel has it; none for a process that has ended."""
     assert process_name(os.getpid())
     assert process_name(2**22 + 1) is None
+
+
+def test_whether_a_process_has_ended():
+    """By the kernel, since /proc may hide the processes of others."""
+    assert not process_has_ended(os.getpid())
+    assert not process_has_ended(1)
+    assert process_has_ended(2**22 + 1)
+    assert not process_has_ended(2**40)  # no number that the kernel knows: nothing is certain
 
 
 def test_a_name_hides_only_what_is_the_systems_own():

@@ -1,12 +1,13 @@
 """What a reading says: whether the device is clear, what is on it, and what is wrong with it.
 
-Pure but for `process_name`, which asks /proc. A device is clear when no process is on it but those that the policy
-ignores (a display, a monitor) and its memory is at rest. Utilisation does not count: a card may show 100 % for days
-after a hard kill with nothing on it (Datura-ai/lium-io#1140).
+Pure but for the last functions, which ask the kernel about one process. A device is clear when no process is on it
+but those that the policy ignores (a display, a monitor, what only draws) and its memory is at rest. Utilisation does
+not count: a card may show 100 % for days after a hard kill with nothing on it (Datura-ai/lium-io#1140).
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Collection
 from pathlib import Path
 
@@ -20,6 +21,9 @@ SLACK_BYTES = 128 << 20
 #: How the fault of a device begins that has gone, in contrast to one that only cannot be read.
 LOST = "The GPU is lost"
 
+#: The compute mode in which CUDA lets one process in at a time.
+EXCLUSIVE = "exclusive-process"
+
 #: The kernel cuts the name of a process to so many bytes.
 _NAME_BYTES = 15
 
@@ -28,6 +32,8 @@ _FIRST_ORDINARY_UID = 1000
 
 NameOf = Callable[[int], str | None]
 IsSystems = Callable[[int], bool]
+HasEnded = Callable[[int], bool]
+_Processes = list[tuple[int, int | None]]
 
 
 class Unreadable(Exception):  # noqa: N818 - a word for a state, not for a slip
@@ -40,8 +46,10 @@ def why_not_clear(
     baseline_bytes: int,
     own_baseline_bytes: int | None = None,
     ignored_names: Collection[str] = (),
+    drawing_bytes: int = 0,
     name_of: NameOf = lambda _: None,
     is_systems: IsSystems = lambda _: True,
+    has_ended: HasEnded = lambda _: False,
 ) -> str | None:
     """Say what is on an exclusive device; None when it is clear.
 
@@ -50,10 +58,11 @@ def why_not_clear(
     it is the system's own: anybody may call a program Xorg. Where only one of processes and memory can be read, that
     one decides; where neither can, or the reading has a fault, `Unreadable` is raised.
     """
-    is_ignored = _ignoring(ignored_names, name_of, is_systems)
+    is_ignored = _ignoring(reading, ignored_names, drawing_bytes, name_of, is_systems)
     processes = _strangers(reading, is_ignored)
     if processes:
-        return _on_it(processes, name_of)
+        alive = [it for it in processes if not has_ended(it[0])]
+        return _on_it(alive, name_of) + _alone(reading) if alive else _of_the_dead(processes)
     used = _unexplained_bytes(reading, is_ignored)
     limit = baseline_bytes
     if own_baseline_bytes is not None:
@@ -79,8 +88,10 @@ def baseline_of(
     baseline_bytes: int,
     own_baseline_bytes: int | None = None,
     ignored_names: Collection[str] = (),
+    drawing_bytes: int = 0,
     name_of: NameOf = lambda _: None,
     is_systems: IsSystems = lambda _: True,
+    has_ended: HasEnded = lambda _: False,
 ) -> int | None:
     """The device's own baseline after this reading: the lowest that was ever seen while it was clear.
 
@@ -92,13 +103,16 @@ def baseline_of(
             baseline_bytes=baseline_bytes,
             own_baseline_bytes=own_baseline_bytes,
             ignored_names=ignored_names,
+            drawing_bytes=drawing_bytes,
             name_of=name_of,
             is_systems=is_systems,
+            has_ended=has_ended,
         ):
             return own_baseline_bytes
     except Unreadable:
         return own_baseline_bytes
-    seen = [_unexplained_bytes(reading, _ignoring(ignored_names, name_of, is_systems)), own_baseline_bytes]
+    is_ignored = _ignoring(reading, ignored_names, drawing_bytes, name_of, is_systems)
+    seen = [_unexplained_bytes(reading, is_ignored), own_baseline_bytes]
     return min((it for it in seen if it is not None), default=None)
 
 
@@ -125,6 +139,17 @@ def is_of_the_system(pid: int) -> bool:
         return False
 
 
+def process_has_ended(pid: int) -> bool:
+    """Whether there is no such process; /proc may hide those of others, the kernel answers all the same."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return True
+    except (OSError, OverflowError):  # it lives and is another's
+        return False
+    return False
+
+
 def _require(reading: Reading, *, needs_processes: bool = False) -> None:
     if reading.fault is not None:
         raise Unreadable(reading.fault)
@@ -132,8 +157,12 @@ def _require(reading: Reading, *, needs_processes: bool = False) -> None:
         raise Unreadable("its processes cannot be listed" + ("" if needs_processes else " nor its memory read"))
 
 
-def _ignoring(ignored_names: Collection[str], name_of: NameOf, is_systems: IsSystems) -> Callable[[int], bool]:
-    def is_ignored(pid: int) -> bool:
+def _ignoring(
+    reading: Reading, ignored_names: Collection[str], drawing_bytes: int, name_of: NameOf, is_systems: IsSystems
+) -> Callable[[int, int | None], bool]:
+    def is_ignored(pid: int, used: int | None) -> bool:
+        if pid in reading.drawing_pids and (used or 0) <= drawing_bytes:
+            return True
         name = name_of(pid)
         if name is None:
             return False
@@ -144,19 +173,19 @@ def _ignoring(ignored_names: Collection[str], name_of: NameOf, is_systems: IsSys
     return is_ignored
 
 
-def _strangers(reading: Reading, is_ignored: Callable[[int], bool]) -> list[tuple[int, int | None]]:
+def _strangers(reading: Reading, is_ignored: Callable[[int, int | None], bool]) -> _Processes:
     _require(reading)
-    return [it for it in reading.processes or () if not is_ignored(it[0])]
+    return [it for it in reading.processes or () if not is_ignored(*it)]
 
 
-def _unexplained_bytes(reading: Reading, is_ignored: Callable[[int], bool]) -> int | None:
+def _unexplained_bytes(reading: Reading, is_ignored: Callable[[int, int | None], bool]) -> int | None:
     if reading.memory_used_bytes is None:
         return None
-    ignored = sum(used or 0 for pid, used in reading.processes or () if is_ignored(pid))
+    ignored = sum(used or 0 for pid, used in reading.processes or () if is_ignored(pid, used))
     return max(0, reading.memory_used_bytes - ignored)
 
 
-def _on_it(processes: list[tuple[int, int | None]], name_of: NameOf) -> str:
+def _on_it(processes: _Processes, name_of: NameOf) -> str:
     """Name the process that holds most; the others are counted."""
     pid, used = max(processes, key=lambda it: it[1] or 0)
     name = name_of(pid)
@@ -164,3 +193,22 @@ def _on_it(processes: list[tuple[int, int | None]], name_of: NameOf) -> str:
     what = f"{who} holds {format_bytes(used)}" if used is not None else f"{who} is on it"
     more = len(processes) - 1
     return what + (f", and {more} more process{'es' if more > 1 else ''} with it" if more else "")
+
+
+def _alone(reading: Reading) -> str:
+    """Why nobody else gets in, where that is so: memory alone looks as if there were room (pytorch/pytorch#3871)."""
+    if reading.vitals is None or reading.vitals.compute_mode != EXCLUSIVE:
+        return ""
+    return f"; the GPU's compute mode is {EXCLUSIVE}, so CUDA lets nobody else in"
+
+
+def _of_the_dead(processes: _Processes) -> str:
+    """Their memory comes back by nothing that anybody could end."""
+    pids = ", ".join(str(pid) for pid, _ in processes)
+    held = [used for _, used in processes if used is not None]
+    what = format_bytes(sum(held)) if held else "memory"
+    who = f"process {pids}, which has ended" if len(processes) == 1 else f"processes {pids}, which have ended"
+    return (
+        f"the driver still counts {what} for {who}; if it stays so, reset the GPU (`nvidia-smi --gpu-reset`) while "
+        "nothing runs on it, or reboot"
+    )

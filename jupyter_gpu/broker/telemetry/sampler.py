@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple, Protocol
 
 from ...model import Card, CardEvent, Device, DriverView, Reading, Sample
-from .clear import process_name
+from .clear import process_has_ended, process_name
 
 log = logging.getLogger(__name__)
 
@@ -168,6 +168,10 @@ class Telemetry:
     def name_of(self, pid: int) -> str | None:
         """The name of a process in a reading; None where it has ended or its pid is not one of ours to look up."""
         return process_name(pid) if self._source.has_local_pids else None
+
+    def has_ended(self, pid: int) -> bool:
+        """Whether a process in a reading is no more; False where its pid is not one of ours to look up."""
+        return self._source.has_local_pids and process_has_ended(pid)
 
     async def _ask(self, uuids: tuple[str, ...] | None) -> _Look | None:
         if self._loop is None:
