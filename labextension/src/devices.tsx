@@ -282,8 +282,8 @@ function Uses(props: {
           <li key={use.pid} className="jp-Gpu-line" data-gpu="use" data-pid={use.pid}>
             <span className="jp-Gpu-wrap">{processText(use, works)}</span>
             {use.foreign && (
-              <Badge tone="bad" title="It is on this GPU without a reservation of it">
-                foreign
+              <Badge tone="bad" title="It is on this GPU without a lease of it">
+                no lease
               </Badge>
             )}
           </li>

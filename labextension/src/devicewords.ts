@@ -1,6 +1,6 @@
 /** Words of a device: its number, what is wrong with it and what that means, who is on it, what of it is free. Pure. */
 import { bytes, isKnown, partOf, title, when } from './format';
-import type { CardView, Condition, DeviceView, UseView, WorkloadView } from './types';
+import type { CardView, Condition, DeviceView, UseKind, UseView, WorkloadView } from './types';
 
 /** What people call it: "GPU 0", and "GPU 0:1" of a MIG device. */
 export function nameOf(device: Pick<DeviceView, 'number'>): string {
@@ -33,11 +33,11 @@ const TROUBLES: Readonly<Record<Condition, Trouble>> = {
     meaning: 'What runs there runs on. It gets no new work before it is reset.'
   },
   prohibited: {
-    word: 'no CUDA',
+    word: 'closed to CUDA',
     meaning: 'Its compute mode lets no CUDA program in, until an operator changes that.'
   },
   unreadable: {
-    word: 'no reading',
+    word: 'cannot be read',
     meaning: 'Nothing is known of it, so nobody gets it before it can be read again.'
   },
   hot: {
@@ -45,15 +45,15 @@ const TROUBLES: Readonly<Record<Condition, Trouble>> = {
     meaning: 'What runs there runs on. It gets no new work before it is cool.'
   },
   suspect: {
-    word: 'busy with nothing',
-    meaning: 'It shows load with nobody on it, and gets no new work as long as it does.'
+    word: 'busy with nobody on it',
+    meaning: 'It gets no new work as long as it shows load that nobody makes.'
   },
   'not-clear': {
     word: 'not clear',
     meaning: 'It is free again by itself as soon as nothing is left on it.'
   },
   foreign: {
-    word: 'used by others',
+    word: 'used without a lease',
     meaning: 'It is free again by itself as soon as they have left.'
   }
 };
@@ -85,7 +85,7 @@ export function roomIn(device: DeviceView): number | null {
   return Math.max(0, isKnown(used) ? Math.min(unleased, total - kept - used) : unleased);
 }
 
-/** How a shared device is divided: "Shared: 20 of 80 GiB reserved, 58.7 GiB free"; empty where it is not. */
+/** How a shared device is divided: "Shared: 20 of 80 GiB leased, 58.7 GiB free"; empty where it is not. */
 export function sharedText(device: DeviceView): string {
   if (!device.shareable || (device.workloads?.length && !isKnown(device.memory_leased_bytes))) {
     return '';
@@ -93,7 +93,7 @@ export function sharedText(device: DeviceView): string {
   const { memory_leased_bytes: leased, memory_total_bytes: total } = device;
   const room = roomIn(device);
   const free = room === null ? '' : `, ${bytes(room)} free`;
-  return `Shared: ${partOf(leased ?? 0, total)} reserved${free}`;
+  return `Shared: ${partOf(leased ?? 0, total)} leased${free}`;
 }
 
 /** What stands behind the figure of the memory. */
@@ -130,41 +130,42 @@ export function holding(device: DeviceView, works: readonly WorkloadView[], now:
   return `${names.join(', ')}${isBought ? ' until' : ', expected until'} ${when(end, now)}`;
 }
 
-/** How many are on a device, and how many of them have no lease of it: "3 processes, 1 without a reservation". */
+/** How many are on a device, and how many of them have no lease of it: "3 processes, 1 without a lease". */
 export function processesText(uses: readonly UseView[]): string {
   const foreign = uses.filter(it => it.foreign).length;
-  const without = foreign ? `, ${foreign} without a reservation` : '';
+  const without = foreign ? `, ${foreign} without a lease` : '';
   return `${uses.length === 1 ? '1 process' : `${uses.length} processes`}${without}`;
 }
 
-/** What a process is on a device for, as far as that is known; `works` are those that the caller may see. */
-export function purposeOf(use: UseView, works: readonly WorkloadView[]): string {
+const WHOSE: Readonly<Record<Exclude<UseKind, 'holder'>, string>> = {
+  astray: 'outside its reservation',
+  kernel: 'a kernel without a lease',
+  container: 'a container without a lease',
+  user: 'without a lease',
+  system: 'the machine’s own',
+  dead: 'has ended, its memory is still counted',
+  unknown: 'whose it is cannot be told here'
+};
+
+/** By what right a process is on a device, or that it is there by none; `works` are those that the caller may see. */
+export function rightOf(use: UseView, works: readonly WorkloadView[]): string {
   const it = works.find(known => known.id === use.workload);
   const work = it?.is_mine ? title(it) : isKnown(use.workload) ? `workload ${use.workload}` : '';
-  switch (use.kind) {
-    case 'holder':
-      return work || 'holds it';
-    case 'astray':
-      return work ? `${work}, which holds other GPUs` : 'left its own GPUs';
-    case 'kernel':
-      return use.where || 'a kernel';
-    case 'container':
-      return use.where || 'in a container';
-    case 'system':
-      return 'the machine’s own';
-    case 'dead':
-      return 'has ended, its memory is still counted';
-    case 'unknown':
-      return 'not known whose';
-    default:
-      return use.where ?? '';
+  if (use.kind === 'holder') {
+    return work || 'holds it';
   }
+  // Eight characters of a kernel's id tell it from others.
+  const where = (use.where ?? '').replace(/^(kernel [\da-f]{8})-[\da-f-]+$/, '$1');
+  // A newer broker may know more.
+  const known: Partial<Record<string, string>> = WHOSE;
+  const found = [work, where].filter(Boolean).join(', ');
+  return [known[use.kind] ?? use.kind, found].filter(Boolean).join(': ');
 }
 
 /** One process in words: "python (4711) · grace · 7.6 GiB · job 12". */
 export function processText(use: UseView, works: readonly WorkloadView[]): string {
   const name = use.name ? `${use.name} (${use.pid})` : `process ${use.pid}`;
-  const parts = [name, use.user ?? '', bytes(use.memory_bytes), purposeOf(use, works)];
+  const parts = [name, use.user ?? '', bytes(use.memory_bytes), rightOf(use, works)];
   return parts.filter(Boolean).join(' · ');
 }
 

@@ -113,8 +113,8 @@ function foldChange(state: GpuState, change: Change, now: number): GpuState {
       status: {
         ...status,
         devices: readAll(status.devices, samples),
-        // They come whole, or not at all.
-        ...(cards.length ? { cards } : {})
+        // They are all told each time: one that has left MIG mode is none of them.
+        cards
       },
       history: addMoments(state.history, [...samples, ...cards])
     };
@@ -201,7 +201,7 @@ function read(device: DeviceView, sample: DeviceView): DeviceView {
     ...device,
     memory_total_bytes: sample.memory_total_bytes ?? device.memory_total_bytes,
     memory_used_bytes: sample.memory_used_bytes,
-    memory_reserved_bytes: sample.memory_reserved_bytes ?? device.memory_reserved_bytes,
+    memory_reserved_bytes: sample.memory_reserved_bytes,
     utilisation_percent: sample.utilisation_percent,
     temperature_celsius: sample.temperature_celsius,
     power_watts: sample.power_watts,

@@ -11,7 +11,7 @@ import {
   memoryDetail,
   processText,
   processesText,
-  purposeOf,
+  rightOf,
   roomIn,
   sharedText,
   troubleOf
@@ -51,7 +51,7 @@ describe('a device', () => {
     const word = (more: object): string => troubleOf(device(0, more))?.word ?? '';
     assert.equal(word({}), '');
     assert.equal(word({ cordoned: true }), 'cordoned');
-    assert.equal(word({ condition: 'foreign' }), 'used by others');
+    assert.equal(word({ condition: 'foreign' }), 'used without a lease');
     assert.equal(word({ condition: 'lost', cordoned: true }), 'lost');
     assert.equal(word({ condition: 'of a newer broker' }), 'of a newer broker');
   });
@@ -193,7 +193,7 @@ describe('a shared device', () => {
     });
 
   it('says what of it is leased and what is free, less of it where more is really used', () => {
-    assert.equal(sharedText(shared()), 'Shared: 20 of 80 GiB reserved, 60 GiB free');
+    assert.equal(sharedText(shared()), 'Shared: 20 of 80 GiB leased, 60 GiB free');
     assert.equal(roomIn(shared({ memory_used_bytes: 50 * GIB })), 30 * GIB);
     assert.equal(roomIn(shared({ memory_reserved_bytes: GIB })), 59 * GIB);
     assert.equal(roomIn(shared({ memory_used_bytes: null })), 60 * GIB);
@@ -207,7 +207,7 @@ describe('a shared device', () => {
     assert.match(text(row(shared({ memory_leased_bytes: null }))), /in use/);
     const idle = shared({ workloads: [], holders: [], memory_leased_bytes: null });
     assert.equal(isFree(idle), true);
-    assert.match(sharedText(idle), /^Shared: 0 of 80 GiB reserved, 68 GiB free/);
+    assert.match(sharedText(idle), /^Shared: 0 of 80 GiB leased, 68 GiB free/);
   });
 
   it('can be asked for in parts, and only it', () => {
@@ -252,14 +252,14 @@ describe('who is on a device', () => {
   it('stands under a fold that a keyboard opens, with what is foreign said in words', () => {
     const found = html(row({ uses }, [work(1)]));
     assert.match(found, /<details[^>]*data-gpu="uses"><summary>/);
-    assert.match(found, /On GPU 0: <\/span>2 processes, 1 without a reservation/);
+    assert.match(found, /On GPU 0: <\/span>2 processes, 1 without a lease/);
     assert.match(found, /python \(11\) · ada · 7\.6 GiB · digits/);
-    assert.equal(found.match(/>foreign</g)?.length, 1);
+    assert.equal(found.match(/>no lease</g)?.length, 1);
     assert.doesNotMatch(html(row({})), /data-gpu="uses"/);
   });
 
   it('is counted', () => {
-    assert.equal(processesText([occupant(1)]), '1 process, 1 without a reservation');
+    assert.equal(processesText([occupant(1)]), '1 process, 1 without a lease');
     assert.equal(
       processesText([occupant(1, { foreign: false }), occupant(2, { foreign: false })]),
       '2 processes'
@@ -268,17 +268,22 @@ describe('who is on a device', () => {
 
   it('is said as far as it is known, and n/a where it is not', () => {
     const hidden = occupant(4711, { name: '', user: null, memory_bytes: null, kind: 'unknown' });
-    assert.equal(processText(hidden, []), 'process 4711 · n/a · not known whose');
+    assert.equal(processText(hidden, []), 'process 4711 · n/a · whose it is cannot be told here');
     const cases: [Partial<UseView>, string][] = [
-      [{ kind: 'astray', workload: 3 }, 'workload 3, which holds other GPUs'],
-      [{ kind: 'kernel', where: 'kernel of a.ipynb' }, 'kernel of a.ipynb'],
-      [{ kind: 'container' }, 'in a container'],
+      [{ kind: 'holder', workload: 3 }, 'workload 3'],
+      [{ kind: 'astray', workload: 3 }, 'outside its reservation: workload 3'],
+      [
+        { kind: 'kernel', where: 'kernel 3f2a91c0-1b2c-4d5e-8f90-0a1b2c3d4e5f' },
+        'a kernel without a lease: kernel 3f2a91c0'
+      ],
+      [{ kind: 'container', where: 'docker 0123' }, 'a container without a lease: docker 0123'],
       [{ kind: 'dead' }, 'has ended, its memory is still counted'],
       [{ kind: 'system' }, 'the machine’s own'],
-      [{ kind: 'user' }, '']
+      [{ kind: 'user' }, 'without a lease'],
+      [{ kind: 'of a newer broker' as 'user' }, 'of a newer broker']
     ];
     for (const [more, said] of cases) {
-      assert.equal(purposeOf(occupant(1, more), []), said);
+      assert.equal(rightOf(occupant(1, more), []), said);
     }
   });
 
@@ -437,9 +442,10 @@ describe('the stream', () => {
     assert.equal(told.history['GPU-card-0'].length, 2);
   });
 
-  it('brings cards also where nothing else is sampled, and keeps those that it does not tell', () => {
+  it('brings the cards whole with each sample, also where nothing else is sampled', () => {
     assert.equal(after({ cards: [card(0, { power_watts: 5 })] }).status?.cards?.[0].power_watts, 5);
-    assert.equal(after({ samples: [device(0)] }).status?.cards?.length, 1);
+    assert.equal(after({ samples: [device(0)] }).status?.cards?.length, 0);
+    assert.equal(after({ revision: 11 }).status?.cards?.length, 1);
   });
 
   it('brings the alerts whole with each line: what it leaves out is over', () => {
