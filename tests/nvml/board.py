@@ -196,8 +196,8 @@ class Board(Answers):
         """What a process needs in its environment to see this board, and, where asked for, to write down its calls."""
         folder = library(self.without) if self.has_library else empty_folder()
         paths = [str(folder), *filter(None, os.environ.get("LD_LIBRARY_PATH", "").split(":"))]
-        variables = {"LD_LIBRARY_PATH": ":".join(paths), "JUPYTER_GPU_STANDIN_NVML": str(self.path)}
-        return {**variables, "JUPYTER_GPU_STANDIN_CALLS": str(self.calls_path)} if counted else variables
+        variables = {"LD_LIBRARY_PATH": ":".join(paths), "NVML_STANDIN_BOARD": str(self.path)}
+        return {**variables, "NVML_STANDIN_CALLS": str(self.calls_path)} if counted else variables
 
     def calls(self) -> Counter[str]:
         """How often each call was made since `forget_calls`, by all processes with a counted environment."""

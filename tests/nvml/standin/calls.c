@@ -29,7 +29,7 @@ static int is_same(const struct stat *one, const struct stat *other)
 
 static void look(void)
 {
-    const char *path = getenv("JUPYTER_GPU_STANDIN_NVML");
+    const char *path = getenv("NVML_STANDIN_BOARD");
     struct stat now = {0};
     if (path && stat(path, &now))
         path = NULL;
@@ -42,7 +42,7 @@ static void look(void)
 
 static void count(const char *name, Object *it)
 {
-    const char *path = getenv("JUPYTER_GPU_STANDIN_CALLS");
+    const char *path = getenv("NVML_STANDIN_CALLS");
     if (!path)
         return;
     char line[160];
