@@ -10,10 +10,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from typing import NamedTuple
 
-from ..cli.picture import held_by_text, left_text, used_text
-from ..cli.text import how_it_goes, memory_text, plural, safe, sentence, state_word, title
-from ..model import DeviceView, QuotaView, State, Status, WorkloadView
-from ..units import MISSING, format_when
+from ..cli.gpus import whose
+from ..cli.picture import badge, held_by_text, in_rows, left_text, numbers, used_text
+from ..cli.text import how_it_goes, memory_text, note_text, plural, safe, sentence, split_text, state_word, title
+from ..model import CardView, DeviceView, QuotaView, State, Status, UseView, WorkloadView
+from ..units import MISSING, format_bytes, format_when
 
 #: So many readings make a sparkline; at one a second, a minute.
 MOST_POINTS = 60
@@ -43,7 +44,7 @@ class Trace(NamedTuple):
     load: Sequence[float | None] = ()
 
 
-def percent_of_memory(device: DeviceView) -> float | None:
+def percent_of_memory(device: DeviceView | CardView) -> float | None:
     """How full it is; None where either number is missing."""
     if device.memory_used_bytes is None or not device.memory_total_bytes:
         return None
@@ -51,51 +52,95 @@ def percent_of_memory(device: DeviceView) -> float | None:
 
 
 def monitor(status: Status | None, traces: Mapping[str, Trace], mine: WorkloadView | None, note: str = "") -> str:
-    """Draw the devices: how full and how busy, lately too, and who holds them until when."""
+    """Draw the devices: how full and how busy, lately too, and who holds them until when. MIG devices below theirs."""
     if status is None:
         return _box("GPUs", _quiet(note or "Waiting for the broker."))
+    head = f"<div>{_headline(status, note)}</div>{_told(status)}"
+    if not status.devices and not status.cards:
+        return _box("GPUs", head + _quiet("No GPUs. `%gpu doctor` says why."))
+    by_id = {it.id: it for it in status.workloads}
+    rows = "".join(
+        _card(it, traces.get(it.uuid, Trace()), status.devices)
+        if isinstance(it, CardView)
+        else _device(it, traces.get(it.uuid, Trace()), by_id, mine, status.at)
+        for it in in_rows(status.devices, status.cards)
+    )
+    table = _table(("GPU", "class", "memory", "load", "lately", "held by"), rows)
+    return _box("GPUs", f"{head}{table}{_of_this_kernel(mine, status)}")
+
+
+def _headline(status: Status, note: str) -> str:
     free = sum(1 for it in status.devices if not it.workloads and not it.cordoned and it.condition is None)
     head = f"<strong>{plural(len(status.devices), 'GPU')}, {free} free</strong>"
     if status.simulated:
         head += f' <span style="color:{_WARN}">simulated</span>'
-    head += f' <span style="{_SOFT}">{_clock(status)}</span>{_noted(note)}'
-    warnings = "".join(f'<div style="color:{_WARN}">{escape(sentence(it))}</div>' for it in status.warnings)
-    if not status.devices:
-        return _box("GPUs", f"<div>{head}</div>{warnings}" + _quiet("No GPUs. `%gpu doctor` says why."))
-    by_id = {it.id: it for it in status.workloads}
-    rows = "".join(_device(it, traces.get(it.uuid, Trace()), by_id, mine, status.at) for it in status.devices)
-    table = _table(("GPU", "class", "memory", "load", "lately", "held by"), rows)
-    return _box("GPUs", f"<div>{head}</div>{warnings}{table}{_of_this_kernel(mine, status)}")
+    elif status.isolation is not None:
+        look = _SOFT if status.isolation.enforced else f"color:{_WARN}"
+        why = escape(safe(status.isolation.detail))
+        head += f' <span style="{look}" title="{why}">{escape(badge(status.isolation))}</span>'
+    return head + f' <span style="{_SOFT}">{_clock(status)}</span>{_noted(note)}'
+
+
+def _told(status: Status) -> str:
+    """What somebody should know; what stands there twice is said once."""
+    texts = dict.fromkeys((*status.warnings, *(it.text for it in status.alerts)))
+    return "".join(f'<div style="color:{_WARN}">{escape(sentence(it))}</div>' for it in texts)
 
 
 def _of_this_kernel(mine: WorkloadView | None, status: Status) -> str:
     if mine is None:
         return ""
-    numbers = {it.uuid: str(it.index) for it in status.devices}
-    return _quiet(f"This kernel: reservation {mine.id}, {how_it_goes(mine, numbers, status.at)}.")
+    return _quiet(f"This kernel: reservation {mine.id}, {how_it_goes(mine, numbers(status.devices), status.at)}.")
+
+
+def _card(card: CardView, trace: Trace, devices: Iterable[DeviceView]) -> str:
+    """A GPU in MIG mode: what it reads, and that it is none that anybody can hold."""
+    what = split_text(card, sum(it.card == card.uuid for it in devices))
+    more = [] if card.temperature_celsius is None else [f"{card.temperature_celsius}°C"]
+    more += [] if card.power_watts is None else [f"{card.power_watts:.0f} W"]
+    cells = (_cell(str(card.index)), _cell(""), *_readings(card, trace, str(card.index)))
+    last = f'<td style="{_WIDE};{_SOFT}">{escape(", ".join([what, *more]))}</td>'
+    return f'<tr data-uuid="{escape(safe(card.uuid))}" style="border-top:{_LINE}">{"".join(cells)}{last}</tr>'
 
 
 def _device(
     device: DeviceView, trace: Trace, by_id: Mapping[int, WorkloadView], mine: WorkloadView | None, now: float
 ) -> str:
     is_mine = mine is not None and device.uuid in mine.devices
-    used = percent_of_memory(device)
-    load = MISSING if device.utilisation_percent is None else f"{device.utilisation_percent}%"
     held = held_by_text(device, by_id, now).plain
     if is_mine and mine is not None:
         held = held.replace(f"you: {mine.kind} {mine.id}", f"this kernel: {mine.kind} {mine.id}")
     colour = _FULL if device.condition else _GOOD if held == "free" else "inherit"
-    tag = f'<strong style="color:{_LOAD}" title="This kernel holds it">&#9679; {device.index}</strong>'
+    number = escape(device.number)
+    tag = f'<strong style="color:{_LOAD}" title="This kernel holds it">&#9679; {number}</strong>'
+    indent = "padding-left:14px;" if device.card else ""
+    note = note_text(device)
+    soft = f' <span style="{_SOFT}">({escape(note)})</span>' if note else ""
     cells = (
-        _cell(tag if is_mine else str(device.index)),
+        f'<td style="{_CELL};{indent}">{tag if is_mine else number}</td>',
         _cell(escape(safe(device.device_class)), title=safe(device.name)),
-        _cell(bar(used, _FULL if used is not None and used >= _NEARLY_FULL else _MEMORY) + " " + memory_text(device)),
-        _cell(load),
-        _cell(sparkline(trace, f"GPU {device.index}")),
-        f'<td style="{_WIDE};color:{colour}">{escape(held)}</td>',
+        *_readings(device, trace, device.number),
+        f'<td style="{_WIDE}"><span style="color:{colour}">{escape(held)}</span>{soft}{_foreign(device)}</td>',
     )
     weight = "font-weight:600" if is_mine else "font-weight:inherit"
-    return f'<tr data-uuid="{escape(device.uuid)}" style="border-top:{_LINE};{weight}">{"".join(cells)}</tr>'
+    return f'<tr data-uuid="{escape(safe(device.uuid))}" style="border-top:{_LINE};{weight}">{"".join(cells)}</tr>'
+
+
+def _readings(it: DeviceView | CardView, trace: Trace, number: str) -> tuple[str, str, str]:
+    used = percent_of_memory(it)
+    load = MISSING if it.utilisation_percent is None else f"{it.utilisation_percent}%"
+    colour = _FULL if used is not None and used >= _NEARLY_FULL else _MEMORY
+    return _cell(f"{bar(used, colour)} {memory_text(it)}"), _cell(load), _cell(sparkline(trace, f"GPU {number}"))
+
+
+def _foreign(device: DeviceView) -> str:
+    """Who is on it without a lease, a line each."""
+    return "".join(f'<div style="color:{_FULL}">{escape(_use(it))}</div>' for it in device.uses if it.foreign)
+
+
+def _use(it: UseView) -> str:
+    who = [f"process {it.pid}", *(safe(text) for text in (it.name, it.user or "") if text)]
+    return ", ".join([*who, format_bytes(it.memory_bytes), whose(it)])
 
 
 def quota(status: Status | None, note: str = "") -> str:

@@ -18,11 +18,12 @@ from collections.abc import Coroutine, Iterable
 from typing import Any, Protocol
 
 from ..cli.logtext import LogText
+from ..cli.picture import numbers
 from ..cli.watch import LONGEST_PAUSE_SECONDS
 from ..client import AsyncClient
 from ..client.following import fold
 from ..errors import BrokerUnavailable, GpuError
-from ..model import Change, Status, WorkloadView
+from ..model import CardView, Change, DeviceView, Status, WorkloadView
 from . import drawings
 from .drawings import MOST_POINTS, Trace
 from .here import find_held, kernel_id
@@ -112,7 +113,7 @@ class Feed:
 
     def numbers(self) -> dict[str, str]:
         """The numbers of the devices, by UUID."""
-        return {} if self.status is None else {it.uuid: str(it.index) for it in self.status.devices}
+        return {} if self.status is None else numbers(self.status.devices)
 
     def cancel(self, job: int) -> None:
         """Cancel a job, for a page that cannot reach its server. Answers in the job's picture."""
@@ -175,19 +176,18 @@ class Feed:
 
     async def _take(self, change: Change, client: AsyncClient) -> None:
         self.status = fold(self.status, change)
-        if change.samples or change.status is not None:
+        if change.samples or change.cards or change.status is not None:
             self._note_readings(self.status)
         told = {it.id for it in change.changes}
         for number in {job for it in self.members() for job in it.jobs}:
             await self._look_at(number, client, moved=change.status is not None or number in told)
 
     def _note_readings(self, status: Status) -> None:
-        for device in status.devices:
-            memory, load = self._readings.setdefault(
-                device.uuid, (deque(maxlen=MOST_POINTS), deque(maxlen=MOST_POINTS))
-            )
-            memory.append(drawings.percent_of_memory(device))
-            load.append(device.utilisation_percent)
+        rows: list[DeviceView | CardView] = [*status.devices, *status.cards]
+        for it in rows:
+            memory, load = self._readings.setdefault(it.uuid, (deque(maxlen=MOST_POINTS), deque(maxlen=MOST_POINTS)))
+            memory.append(drawings.percent_of_memory(it))
+            load.append(it.utilisation_percent)
 
     async def _look_at(self, number: int, client: AsyncClient, *, moved: bool) -> None:
         """Bring a job up to date: itself when something moved, its log while it runs."""

@@ -7,8 +7,19 @@ import pytest
 
 from jupyter_gpu.jupyter import drawings
 from jupyter_gpu.jupyter.drawings import Trace
-from jupyter_gpu.model import EvictionReason, Kind, Notice, State
-from tests.cli.fake import NOW, device, ended, lab, workload
+from jupyter_gpu.model import (
+    AlertView,
+    CardView,
+    Condition,
+    EvictionReason,
+    IsolationView,
+    Kind,
+    Notice,
+    State,
+    UseKind,
+    UseView,
+)
+from tests.cli.fake import GIB, NOW, device, ended, lab, workload
 
 
 def words_of(html):
@@ -34,6 +45,79 @@ def test_what_could_not_be_read_is_not_available():
     assert 'aria-label="n/a"' in row
     assert "it fell off the bus" in row
     assert "0%" not in row
+
+
+def board(**more):
+    """Give a lab with a card in MIG mode, two MIG devices of it and a GPU that is shared."""
+    card = CardView(
+        uuid="GPU-card", index=0, name="NVIDIA A100-SXM4-40GB", memory_total_bytes=40 * GIB, memory_used_bytes=8 * GIB,
+        temperature_celsius=44, power_watts=120.4,
+    )  # fmt: skip
+    parts = [
+        device(7 + slot, uuid=f"MIG-{slot}", number=f"0:{slot}", device_class="1g.5gb", card=card.uuid,
+               memory_total_bytes=5 * GIB, memory_used_bytes=GIB, utilisation_percent=None)
+        for slot in (0, 2)
+    ]  # fmt: skip
+    shared = device(1, shareable=True, workloads=(9,), holders=("bob",), memory_leased_bytes=20 * GIB, **more)
+    status = msgspec.structs.replace(lab(), cards=(card,), devices=(shared, *parts))
+    return status, card
+
+
+def test_mig_devices_stand_under_their_card_which_is_none_to_hold():
+    """By the numbers that people say, "0:2"; a card has no load of its own and is not free."""
+    status, card = board()
+    html = drawings.monitor(status, {card.uuid: Trace((50.0,), (None,))}, None)
+    text = words_of(html)
+
+    assert "0 8/40GiB n/a NVIDIA A100-SXM4-40GB, split into 2 MIG devices, 44°C, 120 W 0:0 1g.5gb" in text
+    assert "0:2 1g.5gb 1/5GiB n/a free" in text
+    assert text.index("0:2 1g.5gb") < text.index("1 a100-80gb 40/80GiB 97% 20 of 80GiB leased, by bob: reservation 9")
+    assert "3 GPUs, 2 free" in text
+
+    mine = workload(5, kind=Kind.RESERVATION, state=State.ACTIVE, devices=("MIG-2",), ends_at=NOW + 60)
+    assert "This kernel: reservation 5, GPU 0:2" in words_of(drawings.monitor(status, {}, mine))
+
+
+def test_a_card_without_mig_devices_is_seen_and_says_so():
+    """No GPU can be had of it, and it is not as if there were none."""
+    status, card = board()
+    text = words_of(drawings.monitor(msgspec.structs.replace(status, devices=()), {}, None))
+
+    assert card.name in text
+    assert "without MIG devices, so there is nothing to lease" in text
+    assert "No GPUs." not in text
+
+
+def test_who_is_on_a_device_without_a_lease_stands_in_words():
+    """Which process, whose, how much memory; what is not known is n/a, and who holds it is not told twice."""
+    stranger = UseView(pid=4711, kind=UseKind.USER, foreign=True, memory_bytes=3 * GIB, name="python", user="eve")
+    hidden = UseView(pid=12, kind=UseKind.UNKNOWN, foreign=True)
+    own = UseView(pid=13, kind=UseKind.HOLDER, foreign=False, workload=9)
+    status, _ = board(uses=(stranger, hidden, own), condition=Condition.FOREIGN, condition_detail="process 4711 of eve")
+    text = words_of(drawings.monitor(status, {}, None))
+
+    assert "used without a lease: process 4711 of eve" in text
+    assert "process 4711, python, eve, 3GiB, without a lease" in text
+    assert "process 12, n/a, whose it is cannot be told here" in text
+    assert "process 13" not in text
+
+
+def test_notes_alerts_and_isolation_are_told():
+    """A display is no fault; an alert is said once; the badge says on what evidence."""
+    status, _ = board(note="drives a display, 150MiB in use")
+    alerts = (AlertView(key="a", since=NOW, text="GPU 1 is too hot"), AlertView(key="b", since=NOW, text="one disk"))
+    isolation = IsolationView(enforced=False, detail="no rights to <shut> devices")
+    html = drawings.monitor(
+        msgspec.structs.replace(status, alerts=alerts, warnings=("one disk",), isolation=isolation), {}, None
+    )
+    text = words_of(html)
+
+    assert "(drives a display, 150MiB in use)" in text
+    assert text.count("GPU 1 is too hot.") == text.count("One disk.") == 1
+    assert "isolation advisory" in text
+    assert 'title="no rights to &lt;shut&gt; devices"' in html
+    simulated = msgspec.structs.replace(status, isolation=isolation, simulated=True)
+    assert "isolation" not in words_of(drawings.monitor(simulated, {}, None))
 
 
 def test_this_kernels_own_is_marked_in_words_too():
@@ -74,7 +158,19 @@ def test_names_cannot_act(text):
         lab(),
         caller=text,
         warnings=(text,),
-        devices=(device(0, name=text, device_class=text, condition_detail=text),),
+        devices=(
+            device(
+                0,
+                name=text,
+                device_class=text,
+                condition_detail=text,
+                note=text,
+                uses=(UseView(pid=1, kind=UseKind.CONTAINER, foreign=True, name=text, user=text, where=text),),
+            ),
+        ),
+        cards=(CardView(uuid=text, index=1, name=text),),
+        alerts=(AlertView(key=text, since=NOW, text=text),),
+        isolation=IsolationView(enforced=True, by=text, detail=text),
     )
     job = workload(1, name=text, reason=text, command=text)
     pictures = (
