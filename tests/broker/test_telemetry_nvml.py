@@ -1,152 +1,35 @@
 """Real cards through NVML, with a stand-in for pynvml: each field and each card by itself, faults as sentences."""
 
-from functools import partial
+import os
 from types import SimpleNamespace
 
 import pytest
 
 from jupyter_gpu.broker.telemetry.clear import condition_of
-from jupyter_gpu.broker.telemetry.nvml import NvmlSource
+from jupyter_gpu.broker.telemetry.nvml import NO_PROCESSES, OLD_MEMORY, NvmlSource
 from jupyter_gpu.model import Condition
-
-MIB, GIB = 1 << 20, 1 << 30
-NOT_SUPPORTED, NOT_FOUND, NOT_LOADED, NO_LIBRARY, NO_FUNCTION = 3, 6, 9, 12, 13
-TIMEOUT, LOST, MISMATCH, UNINITIALIZED, UNKNOWN = 10, 15, 18, 1, 999
-ALL_ONES = 2**64 - 1
-
-
-class FakeNvmlError(Exception):
-    """pynvml.NVMLError: the number is what counts."""
-
-    def __init__(self, value):
-        super().__init__(f"error {value}")
-        self.value = value
-
-
-class FakeMismatchError(Exception):
-    """pynvml.NVMLLibraryMismatchError, which is no NVMLError."""
-
-
-def process(pid, used):
-    """Make an entry of a list of processes."""
-    return SimpleNamespace(pid=pid, usedGpuMemory=used)
-
-
-class Card:
-    """One card. An answer that is an exception is raised, one that is a number in `errors` is an NVML error."""
-
-    def __init__(self, index, **answers):
-        self.uuid = f"GPU-{index:08d}-0000-0000-0000-000000000000"
-        self.name = "NVIDIA L4"
-        self.v1 = SimpleNamespace(total=24 * GIB, used=700 * MIB)
-        self.v2 = SimpleNamespace(total=23034 * MIB, used=8 * MIB)
-        self.utilisation, self.celsius, self.milliwatts = 40, 55, 71_500
-        self.compute, self.graphics, self.mps = [], [], []
-        self.mig, self.slots = (0, 0), {}
-        self.links = ()
-        self.errors = {}
-        vars(self).update(answers)
-
-
-def _handle_by_uuid(nvml, uuid):
-    everybody = [*nvml.cards, *(it for card in nvml.cards for it in card.slots.values())]
-    return _found(next((card for card in everybody if card.uuid == uuid), None))
-
-
-def _found(card):
-    if card is None:
-        raise FakeNvmlError(NOT_FOUND)
-    return card
-
-
-CALLS = {
-    "nvmlInit": lambda _: None,
-    "nvmlShutdown": lambda _: None,
-    "nvmlDeviceGetCount": lambda nvml: len(nvml.cards),
-    "nvmlDeviceGetHandleByIndex": lambda nvml, index: nvml.cards[index],
-    "nvmlDeviceGetHandleByUUID": _handle_by_uuid,
-    "nvmlDeviceGetUUID": lambda nvml, card: nvml.text(card.uuid),
-    "nvmlDeviceGetName": lambda nvml, card: nvml.text(card.name),
-    "nvmlDeviceGetMemoryInfo": lambda _, card, version=None: card.v2 if version else card.v1,
-    "nvmlDeviceGetUtilizationRates": lambda _, card: SimpleNamespace(gpu=card.utilisation),
-    "nvmlDeviceGetTemperature": lambda _, card, _sensor: card.celsius,
-    "nvmlDeviceGetPowerUsage": lambda _, card: card.milliwatts,
-    "nvmlDeviceGetComputeRunningProcesses": lambda _, card: card.compute,
-    "nvmlDeviceGetComputeRunningProcesses_v2": lambda _, card: card.compute,
-    "nvmlDeviceGetGraphicsRunningProcesses": lambda _, card: card.graphics,
-    "nvmlDeviceGetMPSComputeRunningProcesses": lambda _, card: card.mps,
-    "nvmlDeviceGetMigMode": lambda _, card: list(card.mig),
-    "nvmlDeviceGetMaxMigDeviceCount": lambda _, _card: 7,
-    "nvmlDeviceGetMigDeviceHandleByIndex": lambda _, card, slot: _found(card.slots.get(slot)),
-    "nvmlDeviceGetP2PStatus": lambda _, one, other, _what: 0 if other in one.links or one in other.links else 5,
-}
-
-
-class FakeNvml:
-    """As much of pynvml as the source uses. Calls are counted, and fail, by their names without "nvmlDeviceGet"."""
-
-    NVMLError = FakeNvmlError
-    NVMLLibraryMismatchError = FakeMismatchError
-    NVML_P2P_CAPS_INDEX_NVLINK = 2
-    NVML_P2P_STATUS_OK = 0
-    nvmlMemory_v2 = 0x02000028  # noqa: N815 - its name in pynvml
-
-    def __init__(self, *cards):
-        self.cards = list(cards)
-        self.init_error = None
-        self.gone = None
-        self.calls = []
-        self.text = str
-
-    def __getattr__(self, name):
-        if name not in CALLS:
-            raise AttributeError(name)
-        return partial(self._call, name)
-
-    def _call(self, name, *args):
-        short = name.removeprefix("nvml").removeprefix("DeviceGet")
-        if short == "MemoryInfo" and len(args) > 1:
-            short = "MemoryInfo_v2"
-        self.calls.append(short)
-        self._fail(self.init_error if short == "Init" else self.gone)
-        self._fail_as(short, args[0] if args else None)
-        answer = CALLS[name](self, *args)
-        self._fail_as(short, answer)  # a card that is looked up
-        return answer
-
-    def _fail_as(self, short, card):
-        if isinstance(card, Card):
-            self._fail(card.errors.get(short) or card.errors.get("*"))
-
-    def _fail(self, error):
-        if error:
-            raise error if isinstance(error, Exception) else FakeNvmlError(error)
-
-
-class Clock:
-    """A monotonic clock that only the test moves."""
-
-    def __init__(self):
-        self.now = 100.0
-
-    def __call__(self):
-        """Tell the time."""
-        return self.now
-
-
-def opened(*cards):
-    """Make a source over these cards that has listed them."""
-    nvml, clock = FakeNvml(*cards), Clock()
-    source = NvmlSource(nvml, node="node", retry_seconds=10, clock=clock)
-    source.devices()
-    nvml.calls.clear()
-    return source, nvml, clock
-
-
-def read(source, *cards):
-    """Read these cards, or the only one."""
-    readings = source.read([card.uuid for card in cards])
-    return readings if len(cards) > 1 else readings[0]
+from tests.broker.fake_nvml import (
+    ALL_ONES,
+    CALLS,
+    GIB,
+    LOST,
+    MIB,
+    MISMATCH,
+    NO_FUNCTION,
+    NO_LIBRARY,
+    NOT_LOADED,
+    NOT_SUPPORTED,
+    TIMEOUT,
+    UNINITIALIZED,
+    UNKNOWN,
+    Card,
+    Clock,
+    FakeMismatchError,
+    FakeNvml,
+    opened,
+    process,
+    read,
+)
 
 
 def test_a_card_and_its_reading():
@@ -203,9 +86,9 @@ def test_what_a_card_does_not_offer_is_none_and_the_rest_is_read(call, error):
 @pytest.mark.parametrize(
     ("errors", "seen"),
     [
-        ({}, (8 * MIB, 23034 * MIB)),
-        ({"MemoryInfo_v2": NO_FUNCTION}, (700 * MIB, 24 * GIB)),
-        ({"MemoryInfo_v2": NOT_SUPPORTED, "MemoryInfo": NOT_SUPPORTED}, (None, None)),
+        ({}, (8 * MIB, 23034 * MIB, 692 * MIB)),
+        ({"MemoryInfo_v2": NO_FUNCTION}, (700 * MIB, 24 * GIB, None)),
+        ({"MemoryInfo_v2": NOT_SUPPORTED, "MemoryInfo": NOT_SUPPORTED}, (None, None, None)),
     ],
 )
 def test_the_newer_memory_call_comes_first(errors, seen):
@@ -215,8 +98,28 @@ def test_the_newer_memory_call_comes_first(errors, seen):
 
     reading = read(source, card)
 
-    assert (reading.memory_used_bytes, reading.memory_total_bytes) == seen
+    assert (reading.memory_used_bytes, reading.memory_total_bytes, reading.memory_reserved_bytes) == seen
     assert reading.fault is None
+
+
+def test_used_free_and_reserved_make_up_the_total():
+    """The vendor's tool says 8 MiB where the older call says 912 (wookayin/gpustat#141)."""
+    total = 80 * GIB
+    card = Card(
+        0,
+        v1=SimpleNamespace(total=total, used=912 * MIB),
+        v2=SimpleNamespace(total=total, used=8 * MIB, reserved=904 * MIB),
+    )
+    source, _, _ = opened(card)
+
+    reading = read(source, card)
+
+    assert (reading.memory_used_bytes, reading.memory_reserved_bytes) == (8 * MIB, 904 * MIB)
+    assert reading.memory_free_bytes == total - 912 * MIB
+    assert OLD_MEMORY not in source.notes
+
+    card.v2 = SimpleNamespace(total=total, used=8 * MIB, reserved=total)
+    assert read(source, card).memory_reserved_bytes is None
 
 
 def test_bindings_without_the_newer_memory_call_do():
@@ -257,10 +160,55 @@ def test_a_process_is_listed_once():
     )
     source, _, _ = opened(card)
 
-    assert read(source, card).processes == ((1, 3), (7, 9), (8, 4))
+    reading = read(source, card)
+    assert reading.processes == ((1, 3), (7, 9), (8, 4))
+    assert reading.drawing_pids == (1,)
 
     card.errors = {"GraphicsRunningProcesses": UNKNOWN, "MPSComputeRunningProcesses": NOT_SUPPORTED}
     assert read(source, card).processes == ((7, 5), (8, None))
+
+
+def test_a_display_only_draws():
+    """gnome-shell is in the graphics list and in no other (russellb/canhazgpu#5); MPS clients compute."""
+    card = Card(0, graphics=[process(5, 150 * MIB), process(6, MIB)], mps=[process(6, MIB)])
+    source, _, _ = opened(card)
+
+    assert read(source, card).processes == ((5, 150 * MIB), (6, MIB))
+    assert read(source, card).drawing_pids == (5,)
+
+
+def test_a_list_that_grew_while_it_was_asked_is_asked_again():
+    """The bindings ask for its length first; a process that starts in between makes it too long."""
+    card = Card(0, compute=[process(7, 5)])
+    source, nvml, _ = opened(card)
+    answers = [FakeNvml.NVMLError(7)]
+    nvml.nvmlDeviceGetComputeRunningProcesses = lambda _: nvml._fail(answers.pop() if answers else None) or card.compute
+
+    assert read(source, card).processes == ((7, 5),)
+
+
+def test_what_a_driver_does_not_know_is_asked_once():
+    """Not once a second, and there is one note for the log (gpuopenanalytics/pynvml#43)."""
+    lacking = {"ComputeRunningProcesses": FakeMismatchError(), "ComputeRunningProcesses_v2": NO_FUNCTION}
+    card = Card(0, errors=lacking | {"MemoryInfo_v2": NO_FUNCTION, "DisplayActive": NO_FUNCTION})
+    source, nvml, clock = opened(card)
+    assert NO_PROCESSES not in source.notes
+
+    for _ in range(5):
+        clock.now += 10
+        assert read(source, card).processes is None
+
+    asked = [nvml.calls.count(it) for it in (*lacking, "MemoryInfo_v2", "DisplayActive")]
+    assert asked == [1, 1, 0, 1]  # memory was asked by the inventory already
+    assert {NO_PROCESSES, OLD_MEMORY} <= set(source.notes)
+    assert read(source, card).fault is None
+
+    nvml.gone = MISMATCH
+    read(source, card)
+    nvml.gone, card.errors = None, {}
+    clock.now += 10
+    assert read(source, card).processes == ()
+    assert not {NO_PROCESSES, OLD_MEMORY} & set(source.notes)
 
 
 def test_an_older_driver_lists_processes_by_the_older_call():
@@ -415,43 +363,6 @@ def test_an_inventory_that_fails_in_an_odd_way_is_unknown():
     assert source.fault is None
 
 
-def test_a_gpu_in_mig_mode_is_no_device_and_its_mig_devices_are():
-    """Holes in the numbering are no end of it; MIG devices have no utilisation (XuehaiPan/nvitop#5)."""
-    slots = {
-        slot: Card(
-            0,
-            uuid=f"MIG-{slot}",
-            name="NVIDIA A100-SXM4-80GB MIG 3g.40gb",
-            v2=SimpleNamespace(total=40192 * MIB, used=MIB),
-            errors=dict.fromkeys(("UtilizationRates", "Temperature", "PowerUsage"), NOT_SUPPORTED),
-        )
-        for slot in (1, 4)
-    }
-    board = Card(0, name="NVIDIA A100-SXM4-80GB", mig=(1, 1), slots=slots)
-    whole = Card(1, errors={"MigMode": NOT_SUPPORTED})
-    source, _, _ = opened(board, whole)
-
-    devices = source.devices()
-
-    assert [(it.uuid, it.index) for it in devices] == [("MIG-1", 101), ("MIG-4", 104), (whole.uuid, 1)]
-    assert {it.device_class for it in devices[:2]} == {"mig-3g.40gb"}
-    reading = read(source, slots[4])
-    assert (reading.memory_used_bytes, reading.utilisation_percent, reading.fault) == (MIB, None, None)
-
-
-def test_a_handle_of_a_mig_device_is_not_trusted():
-    """It dies with the device and may be another's then: that one's memory must not be taken for this one's."""
-    mine = Card(0, uuid="MIG-mine")
-    board = Card(0, mig=(1, 1), slots={0: mine})
-    source, _, _ = opened(board)
-
-    mine.uuid = "MIG-another"
-    (reading,) = source.read(["MIG-mine"])
-
-    assert condition_of(reading) is Condition.LOST
-    assert reading.memory_used_bytes is None
-
-
 def test_link_groups_are_what_nvlink_joins():
     """By the driver's verdict on each pair, through others too; a pair that fails to answer is what it was."""
     cards = [Card(index) for index in range(5)]
@@ -471,15 +382,83 @@ def test_link_groups_are_what_nvlink_joins():
 
 
 def test_a_poll_makes_few_calls_and_opens_nothing():
-    """Eight per card: what the numbers cost is the driver's time, and nothing is looked up twice."""
+    """Eight per card, with what is asked every ten seconds: the numbers cost the driver's time."""
     cards = [Card(index, compute=[process(index, 1)]) for index in range(8)]
-    source, nvml, _ = opened(*cards)
+    source, nvml, clock = opened(*cards)
+    source.events()
+    nvml.calls.clear()
 
     for _ in range(100):
+        clock.now += 1
+        source.events()
         read(source, *cards)
 
-    assert len(nvml.calls) <= 100 * 8 * 8
+    assert len(nvml.calls) <= 100 * (8 * 8 + 1)
     assert not {"Init", "Count", "HandleByIndex", "HandleByUUID", "P2PStatus", "MigMode"} & set(nvml.calls)
+
+
+def test_another_process_opens_it_anew(monkeypatch):
+    """A fork inherits the flag and not the library's state: it must never see "no GPUs" (dask/distributed#4873)."""
+    card = Card(0)
+    source, nvml, _ = opened(card)
+    here = os.getpid()
+
+    monkeypatch.setattr(os, "getpid", lambda: here + 1)
+    assert len(source.devices()) == 1
+    assert nvml.calls.count("Init") == 1
+    assert read(source, card).fault is None
+    assert nvml.calls.count("Init") == 1
+
+
+def test_what_reads_the_cards_is_told():
+    """Versions, and the file of the bindings: an older distribution may shadow it (rossumai/nvgpu#29)."""
+    nvml = FakeNvml(Card(0))
+    nvml.init_error = NOT_LOADED
+    nvml.__file__ = "/x/pynvml.py"
+    clock = Clock()
+    source = NvmlSource(nvml, clock=clock)
+    assert source.driver is None
+    source.devices()
+    assert (source.driver.driver, source.driver.bindings) == (None, "/x/pynvml.py")
+
+    nvml.init_error = None
+    clock.now += 10
+    source.devices()
+
+    told = source.driver
+    assert (told.driver, told.nvml, told.cuda) == ("570.86.15", "12.570.86.15", "12.8")
+
+
+def test_bindings_are_named_with_their_distribution():
+    """The real ones."""
+    source = NvmlSource()
+
+    source.devices()
+
+    assert "pynvml.py (nvidia-ml-py " in source.driver.bindings
+
+
+def test_a_card_that_moves_to_another_index_is_one_card():
+    """Numbers may change when the driver is loaded anew: what does not answer is not shown at its old one too."""
+    cards = [Card(0), Card(1)]
+    source, nvml, _ = opened(*cards)
+
+    nvml.cards = [cards[1], cards[0]]
+    cards[0].errors = {"MigMode": TIMEOUT}
+
+    assert [(it.uuid, it.index) for it in source.devices()] == [(cards[1].uuid, 0)]
+    cards[0].errors = {}
+    assert [(it.uuid, it.index) for it in source.devices()] == [(cards[1].uuid, 0), (cards[0].uuid, 1)]
+
+
+def test_a_card_that_is_counted_and_not_there_is_noted():
+    """It was never known, so nobody misses it; the note says why it is not listed."""
+    source, _, _ = opened(Card(0), Card(1, errors={"*": LOST}))
+
+    assert len(source.devices()) == 1
+    (note,) = source.notes
+    assert "GPU 1" in note
+    assert "dmesg" in note
 
 
 def test_it_says_whom_it_asks():
