@@ -67,7 +67,7 @@ class Events:
                 self._is_spoiled = True
                 return None
             except self._calls.nvml.NVMLError as error:
-                self._is_spoiled = code_of(error) != TIMEOUT
+                self._is_spoiled |= code_of(error) != TIMEOUT
                 return None
             if data is not None:
                 return data
