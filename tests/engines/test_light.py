@@ -11,11 +11,15 @@ from jupyter_gpu.broker.engines import launcher
 
 ENGINES = Path(jupyter_gpu.broker.engines.__file__).parent
 LIGHT = (
+    "bpf",
     "cgroup",
     "child",
     "ending",
     "files",
+    "inside",
+    "isolation",
     "joblog",
+    "landlock",
     "launcher",
     "notice",
     "procs",

@@ -7,7 +7,7 @@ reports. Instants are Unix seconds; unreachable is unknown, and nothing ends bec
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from enum import StrEnum
 from pathlib import Path
 from typing import Protocol
@@ -42,6 +42,8 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True):
     memory_bytes: int | None = None
     #: When the lease ends, for JUPYTER_GPU_DEADLINE.
     deadline_at: float | None = None
+    #: The device nodes that it must not open: those of all other devices, save what they share with its own.
+    withheld: tuple[str, ...] = ()
 
 
 class Order(msgspec.Struct, frozen=True, kw_only=True):
@@ -81,6 +83,9 @@ class Engine(Protocol):
 
     def inventory(self) -> Mapping[int, Sighting]:
         """The newest attempt of each workload that the engine still knows, by workload id."""
+
+    def keep_apart(self, nodes: Iterable[str]) -> None:
+        """Take the device nodes of all devices, and find out whether jobs can be kept from those of others."""
 
     async def hand_over(self, attempt: Attempt) -> None:
         """Start it once. A fault of the engine becomes a sighting with an outcome, never an exception."""

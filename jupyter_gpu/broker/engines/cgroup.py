@@ -2,8 +2,9 @@
 
 It finds and ends a tree whose supervisor is dead, however it hid, and it alone proves that the kernel killed
 something for want of host memory. Version 2 (`cgroup.kill`, `memory.events`) wherever its mount is, also beside
-version 1; of version 1 only the memory controller, for `memory.oom_control`. Everything here may fail (no root, no
-delegation, no mount), and then the attempt simply has no cgroup. Standard library only: the launcher imports it.
+version 1; of version 1 the memory controller, for `memory.oom_control`, and where version 2 cannot withhold devices the
+devices controller. Everything here may fail (no root, no delegation, no mount), and then the attempt simply has no
+cgroup. Standard library only: the launcher imports it.
 """
 
 from __future__ import annotations
@@ -25,6 +26,8 @@ def parents() -> list[str]:
     """
     found = []
     for version, folder in _own():
+        if version == "devices":
+            continue
         if version == "2" and _is_delegated(folder):
             enter(make([f"{folder}/broker"]) or [f"{folder}/broker"])
             _count_memory(folder)
@@ -36,8 +39,13 @@ def parents() -> list[str]:
     return found
 
 
+def parent_for_devices() -> str | None:
+    """The cgroup of version 1 below which we may make others that withhold devices."""
+    return next((folder for kind, folder in _own() if kind == "devices" and os.access(folder, os.W_OK)), None)
+
+
 def _own() -> list[tuple[str, str]]:
-    """The cgroups that we are in, as (version, folder): of version 2, and of version 1 the memory controller."""
+    """The cgroups that we are in: ("2", folder), and of version 1 the memory and the devices controller's."""
     own = {}
     for line in _read("/proc/self/cgroup").splitlines():
         number, controllers, path = line.split(":", 2)
@@ -47,10 +55,11 @@ def _own() -> list[tuple[str, str]]:
         mount, _, kind = line.partition(" - ")
         root, point = mount.split()[3:5]
         what, options = kind.split()[0], kind.split()[-1].split(",")
-        key = "2" if what == "cgroup2" else "memory" if what == "cgroup" and "memory" in options else None
+        kinds = [name for name in ("memory", "devices") if what == "cgroup" and name in options]
+        key = "2" if what == "cgroup2" else "".join(kinds)
         if key in own and (own[key] + "/").startswith(root.rstrip("/") + "/"):
             below = own[key][len(root.rstrip("/")) :].strip("/")
-            found.append(("2" if key == "2" else "1", f"{point}/{below}".rstrip("/")))
+            found.append((key, f"{point}/{below}".rstrip("/")))
     return found
 
 

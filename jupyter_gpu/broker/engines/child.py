@@ -1,10 +1,10 @@
 """Between fork and exec: the process that becomes the job.
 
-It enters the cgroup, drops to the submitting user, looks up the newest complete checkpoint as that user, makes the
-environment whole and execs the argument list as it is, without a shell. What it finds or fails at goes to the
-supervisor through a pipe that closes itself on exec: one JSON line of findings, and one of failure if there is any.
-From the fork on it dies with its supervisor: between fork and exec it carries no mark by which a
-later broker could find it. Standard library only: the launcher imports it.
+It enters the cgroup, gives up the devices that are not its own, drops to the submitting user, looks up the newest
+complete checkpoint as that user, makes the environment whole and execs the argument list as it is, without a shell.
+What it finds or fails at goes to the supervisor through a pipe that closes itself on exec: JSON lines of findings, and
+one of failure if there is any. From the fork on it dies with its supervisor: between fork and exec it carries no mark
+by which a later broker could find it. Standard library only: the launcher imports it.
 """
 
 from __future__ import annotations
@@ -13,13 +13,12 @@ import _socket  # the lean half of `socket`, whose enums are many
 import contextlib
 import ctypes
 import functools
-import json
 import os
 import resource
 import signal
 
 from ...checkpoints import newest_name
-from . import cgroup
+from . import cgroup, inside, isolation
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -42,20 +41,21 @@ def become(spec: dict[str, Any], parent: int, output: int, report: int) -> NoRet
         for source, target in ((nothing, 0), (output, 1), (output, 2)):
             os.dup2(source, target)
         os.umask(0o022)
+        isolation.give_up(spec)  # with all rights that we have: then nothing else has to be given up with it
         step = f"become user {spec['account']}"
         drop(spec)
         die_with(parent)  # only now: the kernel forgets it when the user changes
         step = f"enter the folder {spec['folder']}"
         os.chdir(os.fsencode(spec["folder"]))
         step = "prepare"
-        _say(report, environment := _environment(spec))
-        step = f"start {spec['argv'][0]}"
-        raw = {os.fsencode(name): os.fsencode(value) for name, value in environment["environment"].items()}
-        _exec([os.fsencode(word) for word in spec["argv"]], raw)
+        found: dict[str, Any] = {"environment": {}}
+        if spec["argv"] is not None:
+            found = _environment(spec)
+            inside.say(report, {name: value for name, value in found.items() if name != "environment"})
+            step = f"start {spec['argv'][0]}"
+        isolation.become(spec, found["environment"], report)
     except BaseException as error:  # noqa: BLE001 - nothing may return into the supervisor's code
-        number = error.errno if isinstance(error, OSError) else None
-        text = os.strerror(number) if number else f"{type(error).__name__}: {error}"
-        _say(report, {"step": step, "errno": number, "text": text})
+        inside.say_failed(report, step, error)
     os._exit(127)
 
 
@@ -112,23 +112,6 @@ def _make_folders(home: str) -> None:
             return
 
 
-def _exec(argv: list[bytes], environment: dict[bytes, bytes]) -> NoReturn:
-    """Search the job's own PATH; a file that may not be executed is told only if no other is found."""
-    if b"/" in argv[0]:
-        os.execve(argv[0], argv, environment)
-    denied: OSError | None = None
-    for folder in environment[b"PATH"].split(b":"):
-        path = os.path.join(folder or b".", argv[0])  # noqa: PTH118
-        try:
-            os.execve(path, argv, environment)
-        except (FileNotFoundError, NotADirectoryError):
-            pass
-        except PermissionError as error:
-            # A folder that this user may not even look into (the broker's own) has nothing to say.
-            denied = error if os.path.lexists(path) else denied
-    raise denied or FileNotFoundError(2, "No such file or directory")
-
-
 def _free_port() -> int:
     """A port that is free now; nobody can promise more."""
     probe = _socket.socket()
@@ -144,9 +127,3 @@ def die_with(parent: int) -> None:
     _libc.prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
     if os.getppid() != parent:  # it has died before we could ask
         os._exit(127)
-
-
-def _say(report: int, content: dict[str, Any]) -> None:
-    told = {name: value for name, value in content.items() if name != "environment"}
-    with contextlib.suppress(OSError):
-        os.write(report, json.dumps(told).encode() + b"\n")

@@ -14,18 +14,19 @@ import contextlib
 import logging
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from ...model import EndReason, Holder, Outcome
+from ...model import EndReason, Holder, IsolationView, Outcome
 from . import aftermath, files, procs
 from .accounts import Accounts
 from .base import Attempt, Order, Sighting, Stage
 from .channel import Channel
+from .guard import Guard
 from .spool import Spool, make_folder, number_of
 from .watching import Supervisor, Watching
 
@@ -76,8 +77,11 @@ class _Entry:
 class LocalEngine:
     """Processes on this node. `folder` is on a local disk and only ours."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, isolation: str = "auto") -> None:
         self._spool = Spool(folder)
+        self._guard = Guard(
+            isolation, self._spool, lambda folder: self._channel is not None and self._channel.start(folder)
+        )
         self._accounts = Accounts()
         self._entries: dict[tuple[int, int], _Entry] = {}
         self._newest: dict[int, Sighting] = {}
@@ -93,10 +97,12 @@ class LocalEngine:
         self._on_sighting = on_sighting
         procs.raise_file_limit()
         self._spool.open()
+        await self._guard.begin()
         self._channel = Channel(self._spool.root / "launcher.log", self._hear, self._launcher_is_new)
         for workload, attempt in self._spool.live():
             entry = self._enter(workload, attempt)
             entry.prepared = True
+            self._guard.adopted(entry.key, entry.folder)
             self._settle(entry)
         self._channel.open()
         self._look = asyncio.get_running_loop().call_later(_LOOK_SECONDS, self._look_around)
@@ -106,6 +112,7 @@ class LocalEngine:
         self._on_sighting = lambda _: None
         if self._look:
             self._look.cancel()
+        self._guard.close()
         if self._channel:
             self._channel.close()
         self._watching.close()
@@ -116,6 +123,15 @@ class LocalEngine:
     def inventory(self) -> Mapping[int, Sighting]:
         """The newest attempt of each workload that is not yet taken back."""
         return self._newest
+
+    @property
+    def isolation(self) -> IsolationView:
+        """Whether jobs are kept from the devices of others, by what, and on what evidence."""
+        return self._guard.view
+
+    def keep_apart(self, nodes: Iterable[str]) -> None:
+        """Take the device nodes of all devices, and find out whether jobs can be kept from those of others."""
+        self._guard.keep_apart(nodes)
 
     async def hand_over(self, attempt: Attempt) -> None:
         """Start it once: what is here already is left as it is."""
@@ -133,7 +149,9 @@ class LocalEngine:
             if entry.sighting.stage is not Stage.HANDED_OVER or entry.unwanted:
                 return  # called off meanwhile
             if fresh or not entry.is_marked:
-                self._spool.write(attempt, entry.folder, account, fresh=fresh)
+                fence = self._guard.fence(attempt.withheld)
+                self._spool.write(attempt, entry.folder, account, fence, fresh=fresh)
+                self._guard.started(entry.key, fence, account.uid)
             entry.prepared = True
         except (ValueError, IndexError) as error:  # of its own words: text that is none, a place that is not there
             self._over(entry, _launch_failed(f"what it asks for cannot be meant: {error}", engine_fault=False))
@@ -273,6 +291,7 @@ class LocalEngine:
         """Take an outcome: the main process is gone, and perhaps all of its tree."""
         stage = Stage.GONE if content.get("gone") else Stage.EXITED
         if stage is not entry.sighting.stage:
+            self._guard.ended(entry.key, content.get("isolation"))
             self._see(entry, stage=stage, outcome=msgspec.convert(content, Outcome))
         if stage is Stage.GONE and entry.unwanted:
             self._forget(entry)
@@ -330,6 +349,8 @@ class LocalEngine:
 
     def _hear(self, report: list[Any]) -> None:
         what, folder, *more = report
+        if self._guard.heard(folder):
+            return
         entry = self._entries.get(number_of(folder))
         if entry is None or entry.folder != folder:
             return
@@ -338,6 +359,9 @@ class LocalEngine:
                 self._over(entry, _launch_failed(f"could not start a supervisor: {more[1]}"))
             else:
                 entry.fault = str(more[1])  # its pidfd tells when it is gone
+            return
+        if what == "open":
+            self._guard.told(entry.key, more[0])
             return
         if what == "started" and entry.supervisor is None:
             pid, start_ticks, boot_id = more

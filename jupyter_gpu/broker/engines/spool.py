@@ -3,6 +3,7 @@
     FOLDER/12.1/       attempt 1 of workload 12: spec, started mark, log, order, notice, outcome
     FOLDER/12.1-2/     the same, after a first hand-over was called off before it began
     FOLDER/live/12.1   it is not yet taken back
+    FOLDER/probe.9-1/  a start that only tries what it could open
     FOLDER/launcher.log
 
 A job's user may pass through to its notice and its script's runner, and reads nothing else.
@@ -16,14 +17,17 @@ import shutil
 import stat
 import zlib
 from pathlib import Path
+from typing import Any
 
 from ...model import unpack_bytes
-from . import cgroup, command, files
+from . import cgroup, command, files, isolation
 from .accounts import Account
 from .base import Attempt
 
 _AS_IT_LIES = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _LINE_BYTES = 4096
+#: How the folders of probes are called.
+PROBE = "probe."
 
 
 def cgroup_name(root: Path | str) -> str:
@@ -47,6 +51,15 @@ class Spool:
         self._live.mkdir(parents=True, exist_ok=True)
         self._live.chmod(0o700)
         self.root.chmod(0o711)
+
+    @property
+    def has_cgroup_2(self) -> bool:
+        """Whether attempts get a cgroup of version 2."""
+        return any(os.path.exists(f"{parent}/cgroup.controllers") for parent in self._cgroups)  # noqa: PTH110
+
+    def left_probes(self) -> list[str]:
+        """The folders of probes of an earlier broker."""
+        return [f"{self._place}/{name}" for name in os.listdir(self._place) if name.startswith(PROBE)]  # noqa: PTH208
 
     def live(self) -> list[tuple[int, int]]:
         """The attempts that are not yet taken back, as (workload, attempt)."""
@@ -81,7 +94,9 @@ class Spool:
             return f"{first}-{len(earlier) + 2}", True
         return str(folder), False
 
-    def write(self, attempt: Attempt, folder: str, account: Account, *, fresh: bool) -> None:
+    def write(
+        self, attempt: Attempt, folder: str, account: Account, fence: dict[str, Any] | None, *, fresh: bool
+    ) -> None:
         """Write all that a supervisor needs to start it; `fresh`: nobody can know of the folder yet."""
         spec = attempt.spec
         runner = f"{folder}/run_copy.py"
@@ -103,7 +118,8 @@ class Spool:
             "log_limit_bytes": spec.log_limit_bytes,
             "core_dumps": spec.core_dumps,
             "leftover_seconds": spec.leftover_seconds,
-            "cgroups": [f"{parent}/{self._name}-{attempt.workload}.{attempt.attempt}" for parent in self._cgroups],
+            "cgroups": self._cgroups_for(f"{attempt.workload}.{attempt.attempt}", fence),
+            "isolation": fence,
         }
         environment = command.environment(attempt, f"{folder}/{files.NOTICE}", account)
         with contextlib.suppress(FileExistsError):
@@ -111,6 +127,20 @@ class Spool:
         files.write_spec(folder, content, environment, fresh=fresh)
         with contextlib.suppress(FileExistsError):  # a name more for a file that stays: cheaper than one of its own
             os.link(f"{folder}/{files.ORDER}", f"{self._live}/{attempt.workload}.{attempt.attempt}")
+
+    def spec_of_a_probe(self, folder: str, fence: dict[str, Any]) -> dict[str, Any]:
+        """What a supervisor needs to start a probe; who it is to be comes to it."""
+        return {
+            "workload": 0, "attempt": 0, "argv": None, "folder": "/", "checkpoint_dir": f"{folder}/none",
+            "own_checkpoint_dir": True, "log_limit_bytes": _LINE_BYTES, "core_dumps": False, "leftover_seconds": 0,
+            "cgroups": self._cgroups_for(os.path.basename(folder), fence), "isolation": fence,  # noqa: PTH119
+        }  # fmt: skip
+
+    def _cgroups_for(self, name: str, fence: dict[str, Any] | None) -> list[str]:
+        parents = self._cgroups
+        if fence and fence["by"] == isolation.CGROUP_1:
+            parents = [*parents, *filter(None, [cgroup.parent_for_devices()])]
+        return [f"{parent}/{self._name}-{name}" for parent in parents]
 
     def _folders(self, workload: int, attempt: int) -> list[Path]:
         folders = [self.root / f"{workload}.{attempt}"]

@@ -21,7 +21,7 @@ import select
 import signal
 import time
 
-from . import cgroup, child, files, procs, saved
+from . import cgroup, child, files, isolation, procs, saved
 from .ending import Ending
 from .joblog import JobLog
 from .verdict import judge
@@ -106,6 +106,7 @@ class _Supervisor:
 
     def _start(self, wake: int) -> None:
         self.spec["cgroups"] = cgroup.make(self.spec["cgroups"])
+        isolation.prepare(self.spec)
         output, report = self._fork()
         takers = {wake: self._take_signals, output: self._take_output, report: self._take_findings}
         poll = select.poll()
@@ -182,6 +183,9 @@ class _Supervisor:
         for line in self.said.splitlines():
             self.findings |= json.loads(line)
         self.said, self.launched = b"", "step" not in self.findings
+        found = isolation.found(self.spec, self.findings)
+        if found and found["opened"]:  # the broker need not wait for the end to know
+            self.tell("open", found)
         return False
 
     def _reap(self) -> None:
@@ -206,6 +210,8 @@ class _Supervisor:
         at = time.time()
         if "step" in self.findings:
             self.outcome = self._launch_failed()
+        elif code and isolation.never_got_inside(self.spec, self.findings) and not self.ending.order:
+            self.outcome = isolation.failed(self.log.tail)
         else:
             kills = cgroup.host_oom_kills(self.spec["cgroups"]) if code != 0 else 0
             end, detail = judge(code, signal_number, self.log.tail, kills)
@@ -245,6 +251,7 @@ class _Supervisor:
             "order": self.ending.order,
             "resume_from": self.findings.get("resume_from"),
             "skipped_checkpoints": self.findings.get("skipped", [])[:most],
+            "isolation": isolation.found(self.spec, self.findings),
             "log_bytes": self.log.size,
             "log_gaps": self.log.gaps[:most],
             **self.outcome,
