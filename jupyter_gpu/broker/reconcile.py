@@ -56,6 +56,7 @@ class Reconciler:
         """Look once at everything that lives."""
         world = self._loop.world
         for pool, engine in self._engines.items():
+            engine.keep_apart(node for device in world.devices.values() for node in device.nodes)
             inventory = engine.inventory()
             for id_, sighting in list(inventory.items()):
                 if _is_over(world, id_, sighting):
@@ -115,6 +116,7 @@ class Reconciler:
         task.add_done_callback(lambda _: self._telling.discard(key))
 
     async def _handle(self, command: Command) -> bool:
+        before = self._loop.world.workloads.get(command.workload) if isinstance(command, SeeExited) else None
         try:
             await self._loop.handle(command)
         except GpuError as error:  # a full disk, say: the same is seen again at the next look
@@ -122,6 +124,8 @@ class Reconciler:
         except Exception:  # noqa: BLE001, S110 - a fault of ours, which the loop has told
             pass
         else:
+            if isinstance(command, SeeExited) and before is not None:
+                self._watch.hear_of_end(before, command.attempt, command.outcome)
             return True
         # Meanwhile the same is not told again: two that fail in turn would else wake each other without end.
         await asyncio.sleep(TELL_AGAIN_SECONDS)
@@ -198,6 +202,10 @@ def attempt_for(world: World, it: Workload) -> Attempt:
     assert it.lease is not None  # noqa: S101 - World.check holds: what is live has a lease
     assert it.spec is not None  # noqa: S101 - and a job has something to run
     spec = msgspec.structs.replace(it.spec, leftover_seconds=leftover_seconds(world, it))
+    devices = tuple(world.devices[uuid] for uuid in it.lease.devices)
+    # MIG devices of one card share its node, so whoever holds one of them must open it.
+    own = {node for device in devices for node in device.nodes}
+    withheld = sorted({node for device in world.devices.values() for node in device.nodes} - own)
     return Attempt(
         workload=it.id,
         attempt=attempt_of(it),
@@ -205,9 +213,10 @@ def attempt_for(world: World, it: Workload) -> Attempt:
         owner=it.owner,
         account=it.account,
         spec=spec,
-        devices=tuple(world.devices[uuid] for uuid in it.lease.devices),
+        devices=devices,
         memory_bytes=it.lease.memory_bytes,
         deadline_at=it.lease.ends_at,
+        withheld=tuple(withheld),
     )
 
 

@@ -7,6 +7,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from jupyter_gpu.broker.engines.base import Attempt, Order, Sighting, Stage
 from jupyter_gpu.broker.loop import Loop
@@ -14,7 +15,9 @@ from jupyter_gpu.broker.store.store import Store
 from jupyter_gpu.model import (
     Ask,
     BrokerView,
+    Card,
     Device,
+    DriverView,
     EndReason,
     Holder,
     JobSpec,
@@ -60,6 +63,7 @@ class FakeEngine:
     handed_over: list[Attempt] = field(default_factory=list)
     orders: list[Order] = field(default_factory=list)
     taken_back: list[tuple[int, int]] = field(default_factory=list)
+    kept_apart: frozenset[str] = frozenset()
 
     async def start(self, on_sighting: Callable[[Sighting], None]) -> None:
         self.on_sighting = on_sighting
@@ -69,6 +73,9 @@ class FakeEngine:
 
     def inventory(self) -> Mapping[int, Sighting]:
         return self.seen
+
+    def keep_apart(self, nodes: Iterable[str]) -> None:
+        self.kept_apart = frozenset(nodes)
 
     async def hand_over(self, attempt: Attempt) -> None:
         self.handed_over.append(attempt)
@@ -100,6 +107,13 @@ class FakeTelemetry:
     inventory_is: tuple[Device, ...] | None = ()
     fault: str | None = None
     probes: int = 0
+    #: Pids of tests are made up, mostly.
+    has_local_pids: bool = False
+    cards: tuple[Card, ...] = ()
+    driver: DriverView | None = None
+    ended: set[int] = field(default_factory=set)
+    #: What a reading shows besides.
+    shows: dict[str, Any] = field(default_factory=dict)
 
     def start(self, loop: object, on_sample: object) -> None:
         pass
@@ -109,6 +123,9 @@ class FakeTelemetry:
 
     def name_of(self, pid: int) -> str | None:
         return f"process{pid}"
+
+    def has_ended(self, pid: int) -> bool:
+        return pid in self.ended
 
     async def inventory(self) -> tuple[Device, ...] | None:
         return self.inventory_is
@@ -123,9 +140,8 @@ class FakeTelemetry:
             return Reading(uuid=uuid, at=time.time(), fault="the driver does not answer")
         processes = self.used.get(uuid, ())
         used = sum(memory or 0 for _, memory in processes)
-        return Reading(
-            uuid=uuid, at=time.time(), memory_used_bytes=used, memory_total_bytes=16 * GIB, processes=processes
-        )
+        shown: dict[str, Any] = {"memory_used_bytes": used, "memory_total_bytes": 16 * GIB, "processes": processes}
+        return Reading(uuid=uuid, at=time.time(), **shown | self.shows)
 
 
 IDENTITY = BrokerView(
