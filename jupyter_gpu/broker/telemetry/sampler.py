@@ -165,6 +165,11 @@ class Telemetry:
             return self._silence()
         return STARTING if self._loop is not None and not self._has_answered else self._fault
 
+    @property
+    def has_local_pids(self) -> bool:
+        """Whether pids in readings may be looked up here."""
+        return self._source.has_local_pids
+
     def name_of(self, pid: int) -> str | None:
         """The name of a process in a reading; None where it has ended or its pid is not one of ours to look up."""
         return process_name(pid) if self._source.has_local_pids else None
