@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from jupyter_core.application import JupyterApp
-from traitlets import Bool, Dict, Int, List, Unicode
+from traitlets import Bool, Dict, Enum, Int, List, Unicode
 
 from .. import __version__, paths
 from ..errors import GpuError, InvalidAsk
@@ -35,11 +35,13 @@ from .listen import Doors
 from .locks import Lock
 from .loop import Loop
 from .reconcile import Reconciler
+from .sights import Sights
 from .store.faults import said_plainly
 from .store.store import Store
 from .telemetry.nvml import NvmlSource
 from .telemetry.sampler import Source, Telemetry
 from .telemetry.simulated import SimulatedSource
+from .telling import tell_of_isolation
 from .visits import Book
 from .watch import Watch
 
@@ -89,6 +91,18 @@ class GpuBroker(JupyterApp):
 
             c.GpuBroker.tokens = {"<sha256 hex>": {"name": "grafana", "scopes": ["read", "metrics"]}}
         """
+    ).tag(config=True)
+    isolation = Enum(
+        ("auto", "cgroup", "landlock", "bubblewrap", "off"),
+        "auto",
+        help="What keeps a job from the GPUs that are not its own: what is there, one of these by name, or nothing.",
+    ).tag(config=True)
+    alert_command = List(
+        Unicode(),
+        help="""A command that is told of each alert: one AlertView as JSON on its standard input, 10 seconds at most.
+
+            c.GpuBroker.alert_command = ["/usr/local/bin/tell-the-admins", "--urgent"]
+        """,
     ).tag(config=True)
     idle_seconds = Int(1800, help="An embedded broker stops after so long without work or questions; 0 never.").tag(
         config=True
@@ -238,7 +252,7 @@ class _Broker:
         async with contextlib.AsyncExitStack() as stack:
             for lock in locks:
                 stack.callback(lock.release)
-            engine = LocalEngine(app.state_folder / "attempts")
+            engine = LocalEngine(app.state_folder / "attempts", isolation=app.isolation)
             store = Store.open(app.state_folder, machine_id=paths.machine_id(), now=time.time())
             loop = Loop(
                 store=store,
@@ -247,6 +261,7 @@ class _Broker:
                 identity=self._identity(),
                 idle_seconds=None if app.system or not app.idle_seconds else app.idle_seconds,
                 ids_after=engine.highest_workload(),
+                alert_command=app.alert_command,
             )
             # The launcher begins before NVML is opened, and knows nothing of store or secrets.
             stack.push_async_callback(engine.close)
@@ -254,12 +269,12 @@ class _Broker:
                 await engine.start(lambda _: loop.wake())
             await loop.start()
             stack.push_async_callback(loop.close)
-            watch = Watch(loop, Telemetry(app.source()))
+            watch = Watch(loop, Telemetry(app.source()), attempts=str(app.state_folder / "attempts"))
             reconciler = Reconciler(loop, {"local": engine}, watch)
             await watch.start()
             stack.push_async_callback(watch.close)
             stack.push_async_callback(reconciler.close)
-            self._wire(loop, watch, reconciler)
+            self._wire(loop, watch, reconciler, engine)
             api = make_application(loop, gate)
             doors = self._doors(api, book)
             doors.open()
@@ -302,16 +317,25 @@ class _Broker:
             warnings=(),
         )
 
-    def _wire(self, loop: Loop, watch: Watch, reconciler: Reconciler) -> None:
+    def _wire(self, loop: Loop, watch: Watch, reconciler: Reconciler, engine: LocalEngine) -> None:
+        # "auto" takes what there is, and the badge says what that is.
+        is_asked = self._app.isolation not in ("auto", "off")
+
         async def act() -> None:
             now = time.monotonic()
             if now - self._looked_at >= HOLDERS_SECONDS:
                 self._looked_at = now
                 watch.look_around()
+                tell_of_isolation(loop.alerts, loop.sights.isolation() if is_asked else None)
             await reconciler.step()
 
+        loop.sights = Sights(
+            cards=lambda: watch.cards,
+            driver=lambda: watch.driver,
+            isolation=lambda: engine.isolation,
+            warnings=lambda: () if watch.fault is None else (watch.fault,),
+        )
         loop.act = act
-        loop.more_warnings = lambda: () if watch.fault is None else (watch.fault,)
         loop.on_stop = self._stopping.set
         running = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):

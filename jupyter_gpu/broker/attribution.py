@@ -22,7 +22,7 @@ from .attempts import attempt_of
 from .engines import procs
 from .engines.spool import cgroup_name
 from .people import People
-from .telemetry.clear import is_of_the_system
+from .telemetry.clear import is_of_the_system, process_has_ended
 
 _TICKS = os.sysconf("SC_CLK_TCK")
 _MOST_ANCESTORS = 64
@@ -120,8 +120,8 @@ class Attribution:
     def _use(self, look: _Look, use: Use) -> Use:
         try:
             proc = procs.find(use.pid)
-            if proc is None:
-                return _as(use, UseKind.DEAD)
+            if proc is None:  # /proc may hide what is another user's; the kernel answers all the same
+                return _as(use, UseKind.DEAD) if process_has_ended(use.pid) else use
             # One that is younger than the entry in the list is another process of that number.
             if proc.start_ticks > self._listed[look.reading.uuid][use.pid] + 1:
                 return use

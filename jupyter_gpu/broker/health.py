@@ -175,21 +175,22 @@ class Health:
         remedy = "" if condition is Condition.LOST else f". {_REMEDY}"
         card.report(condition, detail + remedy, f"xid {event.xid} {event.at}")
 
-    def strike(self, policy: Policy, uuid: str, workload: int, at: float, detail: str, *, counter: int | None) -> None:
-        """Work died of this device's hardware, by what its own log says.
+    def strike(self, policy: Policy, uuid: str, workload: int, at: float, *, alone: bool, counter: int | None) -> None:
+        """Work died of this device's hardware, by what its own log says. `alone`: it was on no other device.
 
         Anybody can print such words, and would take a card out of use by it. So they count for nothing where the card
         can be asked and says otherwise: its error counter is there and stands at 0, and the driver reported nothing.
-        Where it has no such counter (most consumer cards) they are all there is, and it takes several in a row.
+        Where it has no such counter (most consumer cards) they are all there is: then it takes several in a row, of
+        work that was on this device alone, and the operators are told whose they were.
         """
         card = self._of(uuid)
         reported = card.hardware_at is not None and at - card.hardware_at <= policy.strike_seconds
-        if counter == 0 and not reported:
+        if not reported and (counter == 0 or (counter is None and not alone)):
             return
         found = self.strikes.add(policy, uuid, workload, at)
         if found:
             names = ", ".join(str(it) for it in found)
-            text = f"{len(found)} workloads in a row died of its hardware ({names}); the last said: {detail}. {_REMEDY}"
+            text = f"{len(found)} jobs in a row died of its hardware ({names}). {_REMEDY}, or say that it is well"
             card.report(Condition.FAULTY, text, f"strikes {found}")
 
     def succeed(self, uuid: str) -> None:
@@ -218,10 +219,10 @@ class Health:
             if finding.key not in card.overruled and finding.condition.is_graver_than(than):
                 gravest = finding
         card.said, card.stood = None if gravest is None else gravest.condition, device.condition
-        if gravest is not None:
-            return Seen(gravest.condition, gravest.detail)
         was_reset, card.was_reset = card.was_reset, device.condition is not None and card.was_reset
-        return Seen(None, was_reset=was_reset)
+        if gravest is None:
+            return Seen(None, was_reset=was_reset)
+        return Seen(gravest.condition, gravest.detail, was_reset)
 
     def forget(self, uuids: Iterable[str]) -> None:
         """These devices are no more."""

@@ -12,7 +12,7 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TypeVar
@@ -31,10 +31,14 @@ from ..core.lifecycle import (
     evolve,
 )
 from ..core.status import notice_of
+from ..core.told import told
 from ..errors import BrokerUnavailable, GpuError, LeaseLost, StoreUnavailable
 from ..model import BrokerView, Command, LoadPolicy, Policy, Renewal, State, Submit, Tick, Workload, World
+from .alerts import Alerts
+from .deadlines import until_next_deadline
 from .engines.base import Engine
 from .publish import Publisher, Subscription
+from .sights import Sights
 from .store.store import SNAPSHOT_EVERY, Record, Store
 
 T = TypeVar("T")
@@ -42,10 +46,6 @@ T = TypeVar("T")
 log = logging.getLogger(__name__)
 
 ALL = -1
-#: Time alone brings something at most this late.
-TICK_SECONDS = 1.0
-#: A deadline that is near is met this closely.
-LEAST_TICK_SECONDS = 0.02
 #: After a gap like this between two ticks all renewals are counted anew.
 STALL_SECONDS = 15.0
 
@@ -75,6 +75,7 @@ class Loop:
         identity: BrokerView,
         idle_seconds: int | None = None,
         ids_after: int = 0,
+        alert_command: Sequence[str] = (),
         clock: Callable[[], float] = time.time,
     ) -> None:
         self.store_id = store.store_id
@@ -85,6 +86,9 @@ class Loop:
         self.world = World(policy)
         self.last_touched_at = clock()
         self.publisher = Publisher()
+        self.alerts = Alerts(self.now, command=alert_command)
+        self.alerts.changed = lambda: self.publisher.look(self.world.revision)
+        self.sights = Sights()
         self.engines = engines
         self._store = store
         self._clock = clock
@@ -102,7 +106,6 @@ class Loop:
         #: Set by the app: what to do after each commit, sighting and tick; and how to stop.
         self.act: Callable[[], Awaitable[None]] | None = None
         self.on_stop: Callable[[], None] = lambda: None
-        self.more_warnings: Callable[[], tuple[str, ...]] = tuple
 
     # -- beginning and end
 
@@ -131,6 +134,7 @@ class Loop:
             if waiting := self._inbox.get_nowait():
                 _fail(waiting, _closed())
         self.publisher.close()
+        await self.alerts.close_down()
         await asyncio.get_running_loop().run_in_executor(self._thread, self._store.close)
         self._thread.shutdown()
 
@@ -148,7 +152,7 @@ class Loop:
     def warnings(self) -> tuple[str, ...]:
         """What an operator should know: of the store, and what else the app has to tell."""
         trouble = () if self._store_trouble is None else (self._store_trouble,)
-        return (*self._store.warnings, *trouble, *self.more_warnings())
+        return (*self._store.warnings, *trouble, *self.sights.warnings())
 
     def broker_view(self) -> BrokerView:
         """Which broker this is, and when it stops if nothing happens."""
@@ -159,6 +163,8 @@ class Loop:
             devices=len(self.world.devices),
             stops_at=self.stops_at(),
             warnings=self.warnings,
+            driver=self.sights.driver(),
+            isolation=self.sights.isolation(),
         )
 
     def stops_at(self) -> float | None:
@@ -227,6 +233,7 @@ class Loop:
             renew_by=self._renew_by[workload_id],
             ends_at=it.lease.ends_at if it.lease is not None else None,
             notice=notice_of(it),
+            told=told(self.world, it),
         )
 
     def has_lapsed(self, it: Workload) -> bool:
@@ -360,24 +367,12 @@ class Loop:
     async def _tick_for_ever(self) -> None:
         ticked_at = self.now()
         while True:
-            await asyncio.sleep(self._until_next_deadline())
+            await asyncio.sleep(until_next_deadline(self.world, self.now()))
             if self.now() > ticked_at + STALL_SECONDS:
                 self._renew_by.clear()  # the machine slept, or we did: nobody could renew
             ticked_at = self.now()
             with contextlib.suppress(Exception):  # told where it arose; time goes on in any case
                 await self.handle(Tick())
-
-    def _until_next_deadline(self) -> float:
-        now = self.now()
-        nearest = min((at for at in self._deadlines() if at > now), default=now + TICK_SECONDS)
-        return min(TICK_SECONDS, max(LEAST_TICK_SECONDS, nearest - now))
-
-    def _deadlines(self) -> Iterable[float]:
-        for it in self.world.holders():
-            lease_ends = () if it.lease is None else (it.lease.ends_at, it.lease.attach_by)
-            yield from (at for at in (it.yield_by, *lease_ends) if at is not None)
-        for it in self.world.queued():
-            yield from (at for at in (it.not_before, it.back_off_until) if at is not None)
 
 
 def _about(world: World, command: Command) -> int | None:

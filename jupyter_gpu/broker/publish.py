@@ -12,6 +12,8 @@ from collections import deque
 import msgspec
 
 MOST_WAITING = 256
+#: What is only looked at differently is told so often at most.
+LOOK_SECONDS = 1.0
 
 
 class Published(msgspec.Struct, frozen=True, kw_only=True):
@@ -22,6 +24,8 @@ class Published(msgspec.Struct, frozen=True, kw_only=True):
     devices: frozenset[str]
     #: More changed than names can say: the rules, or which devices there are. Whoever shows anything shows it anew.
     everything: bool = False
+    #: Nothing was committed: devices (who is on them) or alerts look different.
+    is_look: bool = False
 
 
 class Subscription:
@@ -65,6 +69,10 @@ class Publisher:
 
     def __init__(self) -> None:
         self._subscriptions: set[Subscription] = set()
+        self._looks: set[str] = set()
+        self._revision = 0
+        self._looked_at = float("-inf")
+        self._due: asyncio.TimerHandle | None = None
 
     @property
     def listeners(self) -> int:
@@ -87,6 +95,22 @@ class Publisher:
         """Tell of one commit."""
         self._put(Published(revision=revision, workloads=workloads, devices=devices, everything=everything))
 
+    def look(self, revision: int, devices: frozenset[str] = frozenset()) -> None:
+        """These devices, or the alerts, look different although nothing was committed: told soon, once for several."""
+        if not self._subscriptions:
+            return
+        self._looks |= devices
+        self._revision = revision
+        if self._due is None:
+            loop = asyncio.get_running_loop()
+            wait = max(0.0, self._looked_at + LOOK_SECONDS - loop.time())
+            self._due = loop.call_later(wait, self._tell_of_looks)
+
+    def _tell_of_looks(self) -> None:
+        self._due, self._looked_at = None, asyncio.get_running_loop().time()
+        devices, self._looks = frozenset(self._looks), set()
+        self._put(Published(revision=self._revision, workloads=frozenset(), devices=devices, is_look=True))
+
     def send(self, line: bytes) -> None:
         """Pass a ready line to everybody: encoded once, whoever listens."""
         self._put(line)
@@ -97,5 +121,7 @@ class Publisher:
 
     def close(self) -> None:
         """The broker stops: every line ends."""
+        if self._due is not None:
+            self._due.cancel()
         for subscription in list(self._subscriptions):
             subscription.close()

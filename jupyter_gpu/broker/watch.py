@@ -8,61 +8,83 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 from collections.abc import Coroutine
 from typing import Any
 
 import msgspec
 
+from ..core.conditions import changes
+from ..core.devices_view import card_views, known_of, read_of
 from ..errors import GpuError
 from ..model import (
+    Card,
+    CardView,
     Command,
     Condition,
     Device,
     DeviceView,
+    DriverView,
     Holder,
     Kind,
+    Outcome,
     Reading,
     Sample,
     SeeCondition,
     SeeDevices,
     SeeHolderGone,
+    Use,
     Workload,
 )
+from .attribution import Attribution, Rules
+from .conditions import Conditions, who_is_the_system
 from .engines import holders
 from .engines.accounts import Accounts
+from .foreign import Foreign
 from .loop import Loop
-from .telemetry.clear import Unreadable, baseline_of, condition_of, is_of_the_system, why_not_clear
-from .telemetry.sampler import Telemetry
+from .people import People
+from .shares import Shares
+from .telemetry.clear import Unreadable
+from .telemetry.sampler import STARTING, Telemetry
+from .telling import tell_of_devices, tell_of_driver
+from .xids import describe
 
 log = logging.getLogger(__name__)
 
 INVENTORY_SECONDS = 60.0
+#: What looks as if a device had gone makes the inventory be read at once, but not more often than this.
+LEAST_INVENTORY_SECONDS = 5.0
+#: The same report of the same card is logged so often at most.
+XID_SECONDS = 60.0
 #: Kinds of holders that the broker may end: never somebody's login shell.
 ENDED_BY_US = frozenset({"command", "kernel", "server"})
 
 
 class _SampleLine(msgspec.Struct, frozen=True, kw_only=True):
     samples: tuple[DeviceView, ...]
+    cards: tuple[CardView, ...]
 
 
 class Watch:
     """Turns readings and processes into observations."""
 
-    def __init__(self, loop: Loop, telemetry: Telemetry, *, pool: str = "local") -> None:
+    def __init__(self, loop: Loop, telemetry: Telemetry, *, pool: str = "local", attempts: str = "") -> None:
         self._loop, self._telemetry, self._pool = loop, telemetry, pool
         self._tasks: set[asyncio.Task[Any]] = set()
-        #: Device -> readings in a row that showed something on it although nobody leases it.
-        self._strange: dict[str, int] = {}
         self._asked_to_leave: dict[int, float] = {}
         #: Workload -> since when its kernel has been seen dead while its keeper lives.
         self._dead_since: dict[int, float] = {}
         self._ending: set[int] = set()
         self._accounts = Accounts()
-        #: Device -> the least memory that it ever showed while it was empty.
-        self._baseline: dict[str, int | None] = {}
+        self._people = People()
+        self._attribution = Attribution(self._people, attempts=attempts)
+        self._conditions = Conditions(loop, telemetry)
+        self._foreign = Foreign(loop.alerts, self._people)
+        self._shares = Shares(loop.alerts)
         self._looked_at = 0.0
+        self._must_look = False
         self._had_fault = False
+        #: By card and Xid: when it was logged last.
+        self._logged: dict[tuple[str, int], float] = {}
 
     async def _give_up_the_others(self) -> None:
         """Devices of another making than this broker's are not there: simulated ones, or real ones in a demo.
@@ -80,6 +102,16 @@ class Watch:
         """Why no device can be read now, with its remedy; None while all is well."""
         return self._telemetry.fault
 
+    @property
+    def driver(self) -> DriverView | None:
+        """What reads the devices."""
+        return self._telemetry.driver
+
+    @property
+    def cards(self) -> tuple[Card, ...]:
+        """The GPUs in MIG mode."""
+        return self._telemetry.cards
+
     async def start(self) -> None:
         """Learn which devices there are, and hear of every sample."""
         self._telemetry.start(asyncio.get_running_loop(), self.on_sample)
@@ -89,13 +121,14 @@ class Watch:
     async def close(self) -> None:
         """Stop the sampler."""
         self._telemetry.close()
+        self._people.close()
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     async def look_for_devices(self) -> None:
         """Read the inventory; where it cannot be read nothing is lost, only unknown."""
-        self._looked_at = self._loop.now()
+        self._looked_at, self._must_look = self._loop.now(), False
         found = await self._telemetry.inventory()
         if found is not None:
             await self._loop.handle(SeeDevices(pool=self._pool, devices=found))
@@ -115,24 +148,14 @@ class Watch:
         wanted = [d for d in devices if d.uuid not in lost]
         try:
             readings = await self._telemetry.probe(tuple(d.uuid for d in wanted)) if wanted else ()
-            left = {reading.uuid: self._on(reading) for reading in readings}
+            left = {reading.uuid: self._conditions.on(reading) for reading in readings}
         except Unreadable:
             return None
         return lost | {uuid: what for uuid, what in left.items() if what is not None}
 
-    def _on(self, reading: Reading) -> str | None:
-        """What is on a device that should be empty. Raises Unreadable where the reading cannot tell."""
-        return why_not_clear(reading, own_baseline_bytes=self._baseline.get(reading.uuid), **self._terms())
-
-    def _terms(self) -> dict[str, Any]:
-        policy = self._loop.world.policy
-        return {
-            "baseline_bytes": policy.baseline_bytes,
-            "ignored_names": policy.ignored_process_names,
-            "name_of": self._telemetry.name_of,
-            # A broker of one user serves that user, whose display it is.
-            "is_systems": is_of_the_system if os.geteuid() == 0 else lambda _: True,
-        }
+    def hear_of_end(self, it: Workload, attempt: int, outcome: Outcome) -> None:
+        """Take how an attempt ended, `it` being the workload as it was before."""
+        self._conditions.hear_of_end(it, attempt, outcome)
 
     # -- samples
 
@@ -146,47 +169,75 @@ class Watch:
             world.readings[reading.uuid] = reading
         if self._loop.publisher.listeners:
             self._loop.publisher.send(self._line(sample))
+        self._log_events(sample)
+        self._conditions.hear(sample)
+        self._attribute(sample.readings)
         for reading in sample.readings:
             device = world.devices.get(reading.uuid)
             if device is not None:
                 self._look_at(device, reading)
+        if sample.fault is None:
+            self._foreign.look(world, self._loop.now())
+            for command in self._shares.look(world, self._loop.now()):
+                self._spawn(self._tell(command))
+        self._tell_of_all()
+
+    def _tell_of_all(self) -> None:
+        alerts, world = self._loop.alerts, self._loop.world
+        fault = self._telemetry.fault
+        tell_of_driver(alerts, None if fault == STARTING else fault)
+        if fault is None:
+            cards = {card.uuid for card in self._telemetry.cards}
+            tell_of_devices(alerts, world, cards=cards, simulated=self._loop.simulated)
 
     def _line(self, sample: Sample) -> bytes:
         world = self._loop.world
         views = tuple(_reading_view(world.devices[r.uuid], r) for r in sample.readings if r.uuid in world.devices)
-        return msgspec.json.encode(_SampleLine(samples=views)) + b"\n"
+        line = _SampleLine(samples=views, cards=card_views(world, self._telemetry.cards))
+        return msgspec.json.encode(line) + b"\n"
+
+    def _attribute(self, readings: tuple[Reading, ...]) -> None:
+        """Whose what is on each device is; the listeners are told where that changed."""
+        world, policy = self._loop.world, self._loop.world.policy
+        rules = Rules(
+            has_local_pids=self._telemetry.has_local_pids,
+            ignored_names=policy.ignored_process_names,
+            drawing_bytes=policy.drawing_bytes,
+            is_systems=who_is_the_system(),
+        )
+        changed = set()
+        for reading in readings:
+            if reading.uuid not in world.devices:
+                continue
+            before = world.uses.pop(reading.uuid, ())
+            if reading.processes is not None:
+                world.uses[reading.uuid] = self._attribution.attribute(world, reading, rules)
+            if _looks(before) != _looks(world.uses.get(reading.uuid, ())):
+                changed.add(reading.uuid)
+        self._attribution.sweep(world.uses)
+        if changed:
+            self._loop.publisher.look(world.revision, frozenset(changed))
+
+    def _log_events(self, sample: Sample) -> None:
+        """An Xid is told once a minute, however often it comes."""
+        world, now = self._loop.world, self._loop.now()
+        self._logged = {key: at for key, at in self._logged.items() if now - at < XID_SECONDS}
+        for event in sample.events:
+            if (event.uuid, event.xid) not in self._logged:
+                self._logged[event.uuid, event.xid] = now
+                device = world.devices.get(event.uuid)
+                name = event.uuid if device is None else f"{device.title} ({event.uuid})"
+                log.warning("%s: the driver reported %s", name, describe(event.xid))
 
     def _look_at(self, device: Device, reading: Reading) -> None:
-        wrong = condition_of(reading)
-        if wrong is not None:
-            self._note(device, wrong, reading.fault or "")
+        seen = self._conditions.look(device, reading)
+        if seen is None:
             return
-        if device.uuid in self._loop.world.leases:
-            self._strange.pop(device.uuid, None)
-            if device.condition is Condition.UNREADABLE:
-                self._note(device, None, "")
-            return
-        try:
-            what = self._on(reading)
-        except Unreadable:
-            return
-        if what is not None:
-            self._look_at_stranger(device, what)
-            return
-        self._strange.pop(device.uuid, None)
-        own = self._baseline.get(device.uuid)
-        self._baseline[device.uuid] = baseline_of(reading, own_baseline_bytes=own, **self._terms())
-        self._note(device, None, "")
-
-    def _look_at_stranger(self, device: Device, what: str) -> None:
-        """One reading may be older than the end of the last lease; two in a row are not."""
-        self._strange[device.uuid] = self._strange.get(device.uuid, 0) + 1
-        if self._strange[device.uuid] > 1 and device.condition is not Condition.NOT_CLEAR:
-            self._note(device, Condition.FOREIGN, what)
-
-    def _note(self, device: Device, condition: Condition | None, detail: str) -> None:
-        if device.condition is not condition:
-            self._spawn(self._tell(SeeCondition(device=device.uuid, condition=condition, detail=detail)))
+        if seen.condition is Condition.LOST and device.condition is not Condition.LOST:
+            self._must_look = True  # perhaps others are gone with it, or come in its place
+        told = SeeCondition(device=device.uuid, condition=seen.condition, detail=seen.detail, was_reset=seen.was_reset)
+        if changes(device, told):
+            self._spawn(self._tell(told))
 
     # -- holders
 
@@ -194,7 +245,8 @@ class Watch:
         """At every tick: give back what nobody holds, end what must leave, look for devices now and then."""
         world = self._loop.world
         self._asked_to_leave = {id_: at for id_, at in self._asked_to_leave.items() if id_ in world.live}
-        if self._loop.now() > self._looked_at + INVENTORY_SECONDS:
+        after = LEAST_INVENTORY_SECONDS if self._must_look else INVENTORY_SECONDS
+        if self._loop.now() > self._looked_at + after:
             self._spawn(self.look_for_devices())
         held = [*world.holders(), *world.queued()]
         self._dead_since = {it.id: self._dead_since[it.id] for it in held if it.id in self._dead_since}
@@ -269,21 +321,9 @@ class Watch:
 
 def _reading_view(device: Device, reading: Reading) -> DeviceView:
     """A reading without names, so that one line serves every listener."""
-    return DeviceView(
-        uuid=device.uuid,
-        index=device.index,
-        number=device.number,
-        name=device.name,
-        card=None if device.card is None else device.card.uuid,
-        device_class=device.device_class,
-        pool=device.pool,
-        simulated=device.simulated,
-        cordoned=device.cordoned,
-        condition=device.condition,
-        memory_total_bytes=reading.memory_total_bytes or device.memory_bytes,
-        memory_used_bytes=reading.memory_used_bytes,
-        utilisation_percent=reading.utilisation_percent,
-        temperature_celsius=reading.temperature_celsius,
-        power_watts=reading.power_watts,
-        sampled_at=reading.at,
-    )
+    return DeviceView(**known_of(device), **read_of(device, reading))
+
+
+def _looks(uses: tuple[Use, ...]) -> frozenset[tuple[object, ...]]:
+    """What of the uses people see change: not the bytes, which come with the samples."""
+    return frozenset((use.pid, use.start_ticks, use.kind, use.user, use.workload) for use in uses)

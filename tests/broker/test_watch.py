@@ -100,7 +100,7 @@ def test_a_sample_is_encoded_once_and_carries_no_revision(tmp_path: Path) -> Non
         lines = [await anext(first), await anext(second)]
         assert lines[0] is lines[1]
         content = msgspec.json.decode(lines[0])
-        assert list(content) == ["samples"]
+        assert list(content) == ["samples", "cards"]
         assert content["samples"][0]["uuid"] == GPU
 
     story(tell, tmp_path)

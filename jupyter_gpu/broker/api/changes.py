@@ -36,6 +36,7 @@ def change_for(loop: Loop, caller: Caller, revision: int, workloads: Iterable[in
         more_of_mine=line.more_of_mine,
         waiting=line.waiting,
         warnings=loop.warnings,
+        alerts=loop.alerts.views(caller),
     )
 
 

@@ -79,6 +79,8 @@ class Group:
         self.listeners: set[Listener] = set()
         self.workloads: set[int] = set()
         self.devices: set[str] = set()
+        #: Something looks different although nothing was committed, so a revision does not tell who knows it.
+        self.looks = False
         self.due: asyncio.TimerHandle | None = None
         self.told_at = float("-inf")
 
@@ -190,12 +192,13 @@ class Fanout:
         now = asyncio.get_running_loop().time()
         leases = self._loop.world.leases
         moved = {uuid for uuid, _ in leases.items() ^ self._leases.items()}
-        self._revision, self._leases = item.revision, leases
+        self._revision, self._leases = max(item.revision, self._revision), leases
         if item.everything:
             self._begin_anew()
         for caller, group in self._groups.items():
             group.workloads.update(item.workloads)
             group.devices.update(item.devices, moved)
+            group.looks |= item.is_look
             if group.due is None:
                 # Even "now" is a turn of the loop later, so that all of a burst goes into one line.
                 wait = max(0.0, group.told_at + COALESCE_SECONDS - now)
@@ -205,9 +208,13 @@ class Fanout:
         group.due = None
         group.told_at = asyncio.get_running_loop().time()
         line = _encode(change_for(self._loop, caller, self._revision, group.workloads, group.devices)) + b"\n"
+        looks, group.looks = group.looks, False
         group.workloads, group.devices = set(), set()
         for listener in group.listeners:
-            knows_it = listener.revision >= self._revision  # from a status or what they missed, a moment ago
+            # From a status or what they missed, a moment ago. Of what was not committed nobody can say.
+            knows_it = listener.revision >= self._revision and not looks
+            if looks and listener.revision > self._revision:
+                listener.needs_status = True  # the line would lead them back
             if listener.needs_status or not (knows_it or listener.send(line, self._revision)):
                 self._send_status(listener)
 

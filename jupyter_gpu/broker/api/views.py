@@ -66,7 +66,7 @@ async def find(loop: Loop, text: str, caller: Caller) -> Workload:
 
 def find_device(world: World, name: str) -> Device:
     """A device by UUID or by index, as people type it."""
-    named = [d for d in world.devices.values() if name in (d.uuid, str(d.index))]
+    named = [d for d in world.devices.values() if name in (d.uuid, d.number)]
     if len(named) != 1:
         raise NotFound(f"there is no GPU {name[:80]!a}", hint="`jupyter gpu devices` lists them with their UUIDs.")
     return named[0]
@@ -90,7 +90,15 @@ def show_device(loop: Loop, uuid: str, caller: Caller) -> DeviceView:
 def whole_status(loop: Loop, caller: Caller) -> Status:
     """The one document that every face shows."""
     return status(
-        loop.world, caller, loop.now(), store_id=loop.store_id, simulated=loop.simulated, warnings=loop.warnings
+        loop.world,
+        caller,
+        loop.now(),
+        store_id=loop.store_id,
+        simulated=loop.simulated,
+        warnings=loop.warnings,
+        cards=loop.sights.cards(),
+        alerts=loop.alerts.views(caller),
+        isolation=loop.sights.isolation(),
     )
 
 

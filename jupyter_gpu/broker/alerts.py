@@ -1,0 +1,131 @@
+"""What somebody should know, from one place: shown to whom it concerns, logged, and handed to the admin's command.
+
+An alert is open as long as what it is about lasts. It is memory only: after a restart it is opened by what is seen
+then. What comes and goes is told once and stays quiet for a while: it is shown each time, and nobody is woken twice.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping, Sequence
+
+import msgspec
+
+from .. import spawn
+from ..model import AlertView, Caller
+
+log = logging.getLogger(__name__)
+
+#: So long the admin's command may take.
+COMMAND_SECONDS = 10.0
+#: What ended less than this ago and begins again is the same, and is not told anew.
+QUIET_SECONDS = 600.0
+#: So many commands at once, whatever breaks together.
+MOST_AT_ONCE = 4
+
+
+class Alert(msgspec.Struct, frozen=True, kw_only=True):
+    """Something that somebody should know."""
+
+    #: What happened, why, and what to do now: for operators.
+    text: str
+    #: The same for those whom it concerns, where they may not know all of it.
+    plain: str = ""
+    device: str | None = None
+    workload: int | None = None
+    #: Whom it concerns besides the operators, by name.
+    users: frozenset[str] = frozenset()
+    #: Not for operators where it concerns its owner alone.
+    for_operators: bool = True
+
+
+class _Open(msgspec.Struct, kw_only=True):
+    alert: Alert
+    since: float
+
+
+class Alerts:
+    """All that are open. `changed` is called when what somebody sees of them has changed."""
+
+    def __init__(self, now: Callable[[], float], *, command: Sequence[str] = ()) -> None:
+        self._now, self._command = now, tuple(command)
+        self._open: dict[str, _Open] = {}
+        #: Key -> when it was open last, and since when.
+        self._closed: dict[str, tuple[float, float]] = {}
+        self._running: dict[str, asyncio.Task[None]] = {}
+        self._turn = asyncio.Semaphore(MOST_AT_ONCE)
+        self.changed: Callable[[], None] = lambda: None
+
+    def open(self, key: str, alert: Alert) -> None:
+        """Tell of something, once; what is open already only gets its newest words."""
+        known = self._open.get(key)
+        if known is not None:
+            if known.alert != alert:
+                known.alert = alert
+                self.changed()
+            return
+        now = self._now()
+        was_until, since = self._closed.pop(key, (float("-inf"), now))
+        is_again = now - was_until < QUIET_SECONDS
+        self._open[key] = _Open(alert=alert, since=since if is_again else now)
+        self.changed()
+        if not is_again:
+            log.warning("%s", alert.text)
+            self._call(key)
+
+    def close(self, key: str) -> None:
+        """It is over."""
+        known = self._open.pop(key, None)
+        if known is not None:
+            now = self._now()
+            self._closed = {it: at for it, at in self._closed.items() if now - at[0] < QUIET_SECONDS}
+            self._closed[key] = (now, known.since)
+            log.info("over: %s", known.alert.text)
+            self.changed()
+
+    def settle(self, group: str, wanted: Mapping[str, Alert]) -> None:
+        """Let just these be open of all whose key begins with "GROUP:"; the keys of `wanted` do."""
+        for key in [it for it in self._open if it.startswith(f"{group}:") and it not in wanted]:
+            self.close(key)
+        for key, alert in wanted.items():
+            self.open(key, alert)
+
+    def views(self, caller: Caller) -> tuple[AlertView, ...]:
+        """Those that a caller may see, the oldest first."""
+        found = ((key, it) for key, it in self._open.items() if _concerns(it.alert, caller))
+        return tuple(
+            _view(key, it, knows_all=caller.is_operator) for key, it in sorted(found, key=lambda pair: pair[1].since)
+        )
+
+    async def close_down(self) -> None:
+        """Wait for no command."""
+        for task in self._running.values():
+            task.cancel()
+        await asyncio.gather(*self._running.values(), return_exceptions=True)
+
+    def _call(self, key: str) -> None:
+        """Run the admin's command, one at a time for each key."""
+        if self._command and key not in self._running:
+            view = _view(key, self._open[key], knows_all=True)
+            task = asyncio.ensure_future(self._run(view))
+            self._running[key] = task
+            task.add_done_callback(lambda _: self._running.pop(key, None))
+
+    async def _run(self, view: AlertView) -> None:
+        text = msgspec.json.encode(view).decode()
+        async with self._turn:
+            done = await asyncio.to_thread(spawn.run, self._command, COMMAND_SECONDS, text=text)
+        if done.exit_code != 0:
+            how = f"did not end within {COMMAND_SECONDS:.0f} s" if done.exit_code is None else f"failed: {done.errors}"
+            log.error("the alert command %s %s", self._command[0], how.strip())
+
+
+def _concerns(alert: Alert, caller: Caller) -> bool:
+    return (caller.is_operator and alert.for_operators) or not alert.users.isdisjoint((caller.name, caller.account))
+
+
+def _view(key: str, it: _Open, *, knows_all: bool) -> AlertView:
+    alert = it.alert
+    text = alert.text if knows_all or not alert.plain else alert.plain
+    return AlertView(key=key, since=it.since, text=text, device=alert.device, workload=alert.workload)

@@ -1,0 +1,69 @@
+"""Which alerts the state of the devices, the driver and the isolation calls for."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from ..core.told import WORDS
+from ..model import Condition, Device, IsolationView, World
+from .alerts import Alert, Alerts
+
+#: Of these an operator should know; who is on a device without a lease is told in `foreign`.
+TOLD = frozenset(Condition) - {Condition.FOREIGN}
+#: Of these whoever holds the device should know by themselves: what runs there is lost, or will be moved.
+TOLD_HOLDERS = frozenset({Condition.LOST, Condition.FAULTY})
+
+
+def tell_of_devices(alerts: Alerts, world: World, *, cards: Collection[str] = (), simulated: bool = False) -> None:
+    """Let just those alerts about devices be open that are called for now. `cards` are the GPUs in MIG mode."""
+    sick = [
+        it
+        for it in world.devices.values()
+        if it.condition in TOLD and it.simulated is simulated and not _was_split(it, cards)
+    ]
+    alerts.settle("device", {f"device:{it.uuid}:{it.condition}": _of_device(it) for it in sick})
+    alerts.settle("holder", _of_holders(world))
+
+
+def tell_of_driver(alerts: Alerts, fault: str | None) -> None:
+    """That no device can be read, and why."""
+    alerts.settle("driver", {} if fault is None else {"driver:fault": Alert(text=fault)})
+
+
+def tell_of_isolation(alerts: Alerts, isolation: IsolationView | None) -> None:
+    """That jobs are not kept apart although a way to do so was asked for; None where none was, or they are."""
+    if isolation is None or isolation.enforced:
+        alerts.settle("isolation", {})
+        return
+    why = isolation.detail or "the probe does not say why"
+    text = f"Jobs are not kept from GPUs that are not theirs, although that was asked for: {why}"
+    alerts.settle("isolation", {"isolation:advisory": Alert(text=text)})
+
+
+def _was_split(device: Device, cards: Collection[str]) -> bool:
+    """Whether it is gone because its GPU was split anew, or has become one that is split: somebody did that."""
+    of = device.uuid if device.card is None else device.card.uuid
+    return device.condition is Condition.LOST and of in cards
+
+
+def _of_device(device: Device) -> Alert:
+    assert device.condition is not None  # noqa: S101 - only such are told
+    why = f" ({device.condition_detail})" if device.condition_detail else ""
+    text = f"{device.title} {WORDS[device.condition]}{why}. It gets no new work; `jupyter gpu devices` shows it."
+    return Alert(text=text, device=device.uuid)
+
+
+def _of_holders(world: World) -> dict[str, Alert]:
+    found = {}
+    for it in world.holders():
+        for uuid in it.lease.devices if it.lease is not None else ():
+            device = world.devices[uuid]
+            if device.condition in TOLD_HOLDERS:
+                text = (
+                    f"{device.title}, which {it.title} holds, {WORDS[device.condition]} ({device.condition_detail}). "
+                    "Save what you can; a job goes to another GPU by itself."
+                )
+                found[f"holder:{it.id}:{uuid}"] = Alert(
+                    text=text, device=uuid, workload=it.id, users=frozenset({it.owner}), for_operators=False
+                )
+    return found
