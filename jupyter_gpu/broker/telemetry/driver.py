@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ...model import DriverView
-from .calls import Calls, text
+from .calls import Calls, CardGoneError, text
 
 #: Distributions that bring a module of the same name; an older one may shadow the official one (rossumai/nvgpu#29).
 _DISTRIBUTIONS = ("nvidia-ml-py", "nvidia-ml-py3", "pynvml")
@@ -29,13 +29,19 @@ def bindings_of(nvml: Any) -> str:
 
 def driver_of(calls: Calls, bindings: str) -> DriverView:
     """Ask an open NVML."""
-    cuda = calls.first(("nvmlSystemGetCudaDriverVersion_v2", "nvmlSystemGetCudaDriverVersion"))
+    cuda = _ask(calls, "nvmlSystemGetCudaDriverVersion_v2") or _ask(calls, "nvmlSystemGetCudaDriverVersion")
     return DriverView(
-        driver=_version(calls.ask("nvmlSystemGetDriverVersion")),
-        nvml=_version(calls.ask("nvmlSystemGetNVMLVersion")),
+        driver=_version(_ask(calls, "nvmlSystemGetDriverVersion")),
+        nvml=_version(_ask(calls, "nvmlSystemGetNVMLVersion")),
         cuda=None if not cuda else f"{int(cuda) // 1000}.{int(cuda) % 1000 // 10}",
         bindings=bindings,
     )
+
+
+def _ask(calls: Calls, name: str) -> Any:
+    with contextlib.suppress(CardGoneError):  # it is about no card
+        return calls.ask(name)
+    return None
 
 
 def _version(raw: Any) -> str | None:

@@ -77,7 +77,7 @@ class Events:
         """The MIG devices that an event is about, else its card; nobody where the driver names none."""
         card = self._registered.get(_address(data.device))
         if card is None:
-            raw = self._calls.ask("nvmlDeviceGetUUID", data.device)
+            raw = self._ask("nvmlDeviceGetUUID", data.device)
             if raw is None:
                 return []
             card = text(raw)
@@ -96,14 +96,19 @@ class Events:
         if not is_stale and not is_tired and cards == self._wanted:
             return
         if self._set is not None and not is_stale:
-            with contextlib.suppress(CardGoneError):
-                self._calls.ask("nvmlEventSetFree", self._set)
+            self._ask("nvmlEventSetFree", self._set)
         self._wanted, self._session, self._made_at = cards, self._calls.session, self._clock()
         self._is_spoiled, self._registered = False, {}
-        self._set = self._calls.ask("nvmlEventSetCreate") if cards else None
+        self._set = self._ask("nvmlEventSetCreate") if cards else None
         if self._set is not None:
             for uuid in sorted(cards):
                 self._register(uuid)
+
+    def _ask(self, name: str, *args: Any) -> Any:
+        """A call about no card: also where the driver says "lost", it is only not offered."""
+        with contextlib.suppress(CardGoneError):
+            return self._calls.ask(name, *args)
+        return None
 
     def _register(self, uuid: str) -> None:
         nvml = self._calls.nvml

@@ -6,6 +6,7 @@ only fails to answer just now is, as it was known: facts do not change while the
 
 from __future__ import annotations
 
+import contextlib
 import math
 import re
 from typing import Any, NamedTuple
@@ -13,7 +14,7 @@ from typing import Any, NamedTuple
 from msgspec.structs import replace
 
 from ...model import Card, Device
-from .calls import UNKNOWN, Calls, CardGoneError, card_fault, code_of, text
+from .calls import NOT_FOUND, UNKNOWN, Calls, CardGoneError, card_fault, code_of, text
 from .classes import device_class
 from .memory import memory_of, says_not_supported
 from .nodes import Nodes
@@ -22,6 +23,8 @@ _MIG_STRIDE = 100
 #: Compute modes in which CUDA lets one process in: of a thread (no longer made), of a process.
 _EXCLUSIVE = frozenset({1, 3})
 _ADDRESSED_BY_THE_HOST = 2  # NVML_DEVICE_ADDRESSING_MODE_ATS
+#: How drivers say that a slot is empty: not found, and (of one beyond the last) invalid argument.
+_HOLES = frozenset({2, NOT_FOUND})
 #: Chips that share the machine's memory.
 _INTEGRATED = re.compile(r"\b(GB10|Thor|Orin|Xavier|Tegra)\b", re.IGNORECASE)
 #: NVIDIA names MIG profiles by eighths of the card's memory.
@@ -100,13 +103,19 @@ class Inventory:
             gone_too = code_of(error) == UNKNOWN or known is _NOTHING
             return _without(index, error) if gone_too else known
         try:
-            if self._calls.field("nvmlDeviceGetMigMode", handle, default=(0, 0))[0]:
+            if self._is_split(handle, was_split=known.card is not None):
                 return self._split(index, handle)
             return _Found((self._whole(index, handle),))
         except CardGoneError as gone:
             return _without(index, gone)
         except self._calls.nvml.NVMLError as error:
             return _without(index, error) if known is _NOTHING else known
+
+    def _is_split(self, handle: Any, *, was_split: bool) -> bool:
+        """Whether it is in MIG mode. Most cards know no such thing; one that was split has not just forgotten it."""
+        mode = self._calls.call if was_split else self._calls.field
+        answer = mode("nvmlDeviceGetMigMode", handle)
+        return answer is not None and bool(answer[0])
 
     def _whole(self, index: int, handle: Any) -> Device:
         return replace(
@@ -125,20 +134,30 @@ class Inventory:
         )
         minor = self._minor(handle)
         devices, parts = [], []
-        for slot in range(self._calls.field("nvmlDeviceGetMaxMigDeviceCount", handle, default=0)):
-            # None is a hole, not the end: instances are made and destroyed in any order.
-            one = self._calls.field("nvmlDeviceGetMigDeviceHandleByIndex", handle, slot)
-            if one is not None:
+        for slot in range(self._calls.call("nvmlDeviceGetMaxMigDeviceCount", handle)):
+            with contextlib.suppress(CardGoneError):  # this one alone
+                one = self._in_slot(handle, slot)
+                if one is None:
+                    continue
+                device = self._device(one, (index + 1) * _MIG_STRIDE + slot, card)
                 part = Part(
                     card.uuid,
                     self._calls.ask("nvmlDeviceGetGpuInstanceId", one),
                     self._calls.ask("nvmlDeviceGetComputeInstanceId", one),
                 )
-                device = self._device(one, (index + 1) * _MIG_STRIDE + slot, card)
                 nodes = self._nodes.of_part(minor, part.instance, part.compute)
                 devices.append(replace(device, card=card, slot=slot, nodes=nodes))
                 parts.append((device.uuid, part))
         return _Found(tuple(devices), card, tuple(parts), None if devices else _empty(index))
+
+    def _in_slot(self, card: Any, slot: int) -> Any:
+        """The MIG device there. None is a hole, not the end: instances are made and destroyed in any order."""
+        try:
+            return self._calls.call("nvmlDeviceGetMigDeviceHandleByIndex", card, slot)
+        except self._calls.nvml.NVMLError as error:
+            if code_of(error) in _HOLES:
+                return None
+            raise
 
     def _device(self, handle: Any, index: int, card: Card | None = None) -> Device:
         uuid = self._uuid(handle)

@@ -52,6 +52,8 @@ class NvmlSource:
         self.has_local_pids = _sees_all_pids()
         self.driver: DriverView | None = None
         self._bindings: str | None = None
+        #: Since NVML was opened: who is a part of what may be other than before.
+        self._has_looked = False
         self._calls = Calls(nvml, retry_seconds=retry_seconds, clock=clock)
         self._inventory = Inventory(self._calls, Nodes(dev=dev, proc=proc), node=node)
         self._vitals = AllVitals(self._calls, every_seconds=vitals_seconds, clock=clock)
@@ -83,6 +85,7 @@ class NvmlSource:
         """The inventory; None where NVML cannot be used, with `fault` saying why. A lost card is not in it."""
         if not self._open():
             return None
+        self._has_looked = True
         try:
             found = self._inventory.look()
         except NvmlGoneError as gone:
@@ -112,6 +115,8 @@ class NvmlSource:
 
     def read(self, uuids: Sequence[str]) -> tuple[Reading, ...]:
         """Fresh readings of these; a card that cannot be read has a fault and keeps no other from being read."""
+        if self._open() and not self._has_looked:
+            self.devices()
         return tuple(self._reading(uuid) for uuid in uuids)
 
     def _reading(self, uuid: str) -> Reading:
@@ -139,6 +144,7 @@ class NvmlSource:
             self._bindings = bindings_of(self._calls.nvml)
             self.driver = DriverView(bindings=self._bindings)
         if session != self._calls.session:
+            self._has_looked = False
             try:
                 self.driver = driver_of(self._calls, self._bindings)
             except NvmlGoneError as gone:

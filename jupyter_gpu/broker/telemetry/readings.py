@@ -68,8 +68,7 @@ class Readings:
         return None if rates is None else within(0, int(rates.gpu), _MOST_PERCENT)
 
     def _celsius(self, handle: Any) -> int | None:
-        answer = self._calls.first(("nvmlDeviceGetTemperature", "nvmlDeviceGetTemperatureV"), handle, 0)
-        return within(1, answer, _MOST_CELSIUS)
+        return within(1, self._calls.ask("nvmlDeviceGetTemperature", handle, 0), _MOST_CELSIUS)
 
     def _watts(self, handle: Any) -> float | None:
         milliwatts = within(1, self._calls.ask("nvmlDeviceGetPowerUsage", handle), _MOST_MILLIWATTS)
