@@ -330,6 +330,8 @@ async def test_a_start_that_does_not_end_is_a_silent_driver(telemetry, source, s
     source.gate.clear()
     telemetry._has_answered = False
     await telemetry.probe([A])
+    while telemetry.stalled_since is None:
+        await asyncio.sleep(0)
     assert telemetry.fault == STARTING
 
     with pytest.MonkeyPatch.context() as patch:
