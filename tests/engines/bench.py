@@ -52,7 +52,7 @@ def device(index: int) -> Device:
 
 def attempt(*argv: str | bytes, workload: int = 1, attempt: int = 1, **more: Any) -> Attempt:
     """What is handed over for a command; keywords go to the attempt or to its spec."""
-    given = {name: more.pop(name) for name in ("devices", "account", "deadline_at") if name in more}
+    given = {name: more.pop(name) for name in ("devices", "account", "deadline_at", "withheld") if name in more}
     words = tuple(pack_bytes(os.fsencode(word)) for word in argv)
     spec = JobSpec(argv=words, **({"folder": "/", "environment": {"PATH": os.environ["PATH"]}} | more))
     return Attempt(
@@ -64,16 +64,17 @@ def attempt(*argv: str | bytes, workload: int = 1, attempt: int = 1, **more: Any
 class Bench:
     """One engine, what it has reported, and short words for what tests do with it."""
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, isolation: str = "auto") -> None:
         self.root = root
+        self.isolation = isolation
         self.work = root / "work"
         self.work.mkdir(exist_ok=True)
         self.seen: list[Sighting] = []
-        self.engine = LocalEngine(root / "attempts")
+        self.engine = LocalEngine(root / "attempts", isolation)
 
     async def begin(self) -> None:
         """Start the engine."""
-        self.engine = LocalEngine(self.root / "attempts")
+        self.engine = LocalEngine(self.root / "attempts", self.isolation)
         await self.engine.start(self.seen.append)
 
     async def anew(self) -> None:
@@ -144,9 +145,9 @@ class Bench:
 
 
 @contextlib.asynccontextmanager
-async def bench(root: Path) -> AsyncIterator[Bench]:
+async def bench(root: Path, isolation: str = "auto") -> AsyncIterator[Bench]:
     """A bench that is left tidy: whatever still runs is ended."""
-    made = Bench(root)
+    made = Bench(root, isolation)
     await made.begin()
     try:
         yield made

@@ -140,7 +140,7 @@ class Guard:
 
     async def _find(self, nodes: frozenset[str]) -> None:
         while True:
-            said, answered = [], True
+            said, answered, weak = [], True, ""
             for layer in LAYERS[self._choice]:
                 why = await asyncio.to_thread(self._why_not, layer)
                 found = None if why else await self._probe(layer, sorted(nodes))
@@ -152,9 +152,12 @@ class Guard:
                     )
                     return
                 said.append(f"{layer}: {trouble}")
+                if found and not found.get("failed"):
+                    weak = weak or layer
             self._is_proven, self._detail = False, "; ".join(said)
             log.warning("isolation is advisory only: %s", self._detail)
             if answered:
+                self._layer = weak  # it withholds some, and no job fails of it
                 return
             await asyncio.sleep(_AGAIN_SECONDS)
 
@@ -188,7 +191,8 @@ class Guard:
             shutil.rmtree(folder, ignore_errors=True)
         if outcome is None:
             return None
-        return outcome.get("isolation") or {"opened": [], "missing": [], "why": outcome.get("detail", "")}
+        failed = {"opened": [], "missing": [], "why": outcome.get("detail", ""), "failed": True}
+        return outcome.get("isolation") or failed
 
     def _fence(self, layer: str, nodes: list[str]) -> dict[str, Any]:
         fence: dict[str, Any] = {"by": layer, "withheld": nodes}
