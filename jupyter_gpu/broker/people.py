@@ -10,20 +10,18 @@ import contextlib
 import os
 import pwd
 import time
-from collections.abc import Callable
 
 _KEPT_SECONDS = 300.0
 
 
 class People:
-    """What the name service has said of late. `changed` is called when it has said more."""
+    """What the name service has said of late."""
 
     def __init__(self) -> None:
         #: An account's name or a user's number -> until when it is kept, and the other of the two.
         self._kept: dict[str | int, tuple[float, str | int | None]] = {}
         self._asking: set[str | int] = set()
         self._tasks: set[asyncio.Task[None]] = set()
-        self.changed: Callable[[], None] = lambda: None
 
     def uid_of(self, account: str) -> int | None:
         """The number of an account; work without one is our own. None where there is none, or it is not known yet."""
@@ -61,10 +59,7 @@ class People:
             found = await asyncio.to_thread(_look_up, key)
         finally:
             self._asking.discard(key)
-        before = self._kept.get(key)
         self._kept[key] = (time.monotonic() + _KEPT_SECONDS, found)
-        if before is None or before[1] != found:
-            self.changed()
 
 
 def _look_up(key: str | int) -> str | int | None:
