@@ -46,7 +46,10 @@ def run(
     cwd: str | None = None,
     environ: Mapping[str, str] | None = None,
 ) -> Finished:
-    """Run a short command to its end, and to no more than its deadline, with all that it started. Raises nothing."""
+    """Run a short command to its end, and to no more than its deadline, with all that it started. Raises nothing.
+
+    Whatever interrupts the waiting ends the command too.
+    """
     try:
         process = subprocess.Popen(
             list(argv),
@@ -67,6 +70,10 @@ def run(
             code = None
             _kill_group(process.pid)
             output, errors = _what_is_left(process)
+        except BaseException:
+            # Ctrl-C goes to us alone, since the command has a session of its own: nobody else would end it.
+            _kill_group(process.pid)
+            raise
     return Finished(code, output.decode("utf-8", "replace"), errors.decode("utf-8", "replace"))
 
 

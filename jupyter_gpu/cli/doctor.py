@@ -19,6 +19,7 @@ from ..errors import BrokerUnavailable, GpuError
 from ..model import BrokerView, Status
 from ..versions import misfit
 from .base import Face, json_option, pass_face
+from .judgement import Trial
 from .text import safe, sentence
 
 
@@ -31,23 +32,49 @@ class Check(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     remedy: str = ""
 
 
-class Checkup(msgspec.Struct, frozen=True, kw_only=True):
+class Checkup(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The answer of `doctor --json`."""
 
     checks: tuple[Check, ...]
+    #: With --trial: what came of each GPU.
+    trials: tuple[Trial, ...] = ()
 
 
 @click.command(short_help="Check what could be wrong, and say what helps.")
+@click.option("--trial", is_flag=True, help="Let each free GPU compute for a moment, and judge what it did.")
+@click.option("--seconds", type=click.IntRange(1, 600), default=5, show_default=True, help="How long each is tried.")
 @json_option
 @pass_face
-def doctor(face: Face) -> int:
-    """Check the broker, the driver, the GPUs, Jupyter, the disk and the clock. Exit 1 if something fails."""
+def doctor(face: Face, trial: bool, seconds: int) -> int:
+    """Check the broker, the driver, the GPUs, Jupyter, the disk and the clock. Exit 1 if something fails.
+
+    With --trial each GPU that is free is reserved for a moment and computes, with PyTorch, JAX or CuPy where one of
+    them is installed beside this program, else by copying its memory. Its results are checked, and it is told how fast
+    and how hot it was, beside others of its kind. GPUs in use, cordoned or not well are named and left alone.
+    """
     checks = tuple(examine(face))
+    trials = _tried(face, seconds) if trial else ()
     if face.as_json:
-        face.document(Checkup(checks=checks))
+        face.document(Checkup(checks=checks, trials=trials))
     else:
-        _show(face, checks)
-    return int(any(check.state == "fail" for check in checks))
+        _show(face, (*checks, *map(_line, trials)))
+    return int("fail" in (*(it.state for it in checks), *(it.state for it in trials)))
+
+
+def _tried(face: Face, seconds: int) -> tuple[Trial, ...]:
+    """Try the GPUs; without a broker there is nobody to reserve them with."""
+    from .trial import try_all
+
+    try:
+        client = face.connect(start=False)
+        return try_all(face, client.status(), client.broker().node, seconds)
+    except GpuError as error:
+        return (Trial(state="fail", text=f"not possible: {error.message}", remedy="`jupyter gpu broker start`."),)
+
+
+def _line(it: Trial) -> Check:
+    name = f"trial GPU {it.number}" if it.number else "trial"
+    return Check(name=name, state=it.state, text=it.text, remedy=it.remedy)
 
 
 def examine(face: Face) -> Iterator[Check]:
