@@ -17,6 +17,7 @@ from jupyter_gpu.client import Client
 from jupyter_gpu.errors import Conflict
 from jupyter_gpu.model import Holder
 from jupyter_gpu.spawn import start_broker
+from tests.nvml.board import Board
 
 SCRIPTS = Path(__file__).parent / "scripts"
 
@@ -101,22 +102,31 @@ class Broker:
 
 
 @contextlib.contextmanager
-def a_broker(root: Path, *, devices: int | None, policy: dict[str, object]) -> Iterator[Broker]:
+def a_broker(
+    root: Path, *, devices: int | None, policy: dict[str, object], board: Board | None = None
+) -> Iterator[Broker]:
     """Start the real broker aside from the machine's own, with so many simulated devices (None: the real ones).
 
-    At the end whatever still runs is cancelled and the broker is stopped.
+    A `board` stands in for the real ones; then the machine's lock is not this broker's to take. At the end whatever
+    still runs is cancelled and the broker is stopped.
     """
     config = root / "config"
     config.mkdir(parents=True, exist_ok=True)
     simulated = "" if devices is None else f"c.GpuBroker.simulated_devices = {devices}\n"
-    (config / "jupyter_gpu_config.py").write_text(f"c.GpuBroker.policy = {policy!r}\n{simulated}")
-    environment = os.environ | {
-        "JUPYTER_GPU_RUNTIME_DIR": str(root / "run"),
-        "JUPYTER_GPU_STATE_DIR": str(root / "state"),
-        # Whoever starts it again starts the same.
-        "JUPYTER_CONFIG_PATH": str(config),
-        "COLUMNS": "100",
-    }
+    lock = "" if board is None else f"c.GpuBroker.lock_file = {str(root / 'lock')!r}\n"
+    (config / "jupyter_gpu_config.py").write_text(f"c.GpuBroker.policy = {policy!r}\n{simulated}{lock}")
+    seen = {} if board is None else board.environment()
+    environment = (
+        os.environ
+        | seen
+        | {
+            "JUPYTER_GPU_RUNTIME_DIR": str(root / "run"),
+            "JUPYTER_GPU_STATE_DIR": str(root / "state"),
+            # Whoever starts it again starts the same.
+            "JUPYTER_CONFIG_PATH": str(config),
+            "COLUMNS": "100",
+        }
+    )
     start_broker([], environ=environment)
     with Client(environ=environment) as client:
         try:
