@@ -73,6 +73,7 @@ class Samples:
 
     def __init__(self):
         self.all = []
+        self.given = 0
         self.threads = set()
         self.came = asyncio.Event()
 
@@ -83,12 +84,14 @@ class Samples:
         self.came.set()
 
     async def next(self, such=lambda _: True):
-        """Wait for a sample such as this."""
+        """Wait for the first sample such as this, of those that nobody has been given yet."""
         while True:
-            await asyncio.wait_for(self.came.wait(), 30)
+            while self.given < len(self.all):
+                self.given += 1
+                if such(self.all[self.given - 1]):
+                    return self.all[self.given - 1]
             self.came.clear()
-            if such(self.all[-1]):
-                return self.all[-1]
+            await asyncio.wait_for(self.came.wait(), 30)
 
 
 def with_telemetry(**options):
@@ -262,6 +265,20 @@ def test_devices_that_come_later_are_sampled():
         telemetry.close()
 
     asyncio.run(body())
+
+
+@with_telemetry(interval_seconds=0.01)
+async def test_an_inventory_that_failed_is_read_again_with_the_next_sample(telemetry, source, samples):
+    """Its fault would stand until somebody asks again, which may be a minute; meanwhile what was known is read."""
+    found, source.found, source.fault = source.found, None, "NVML cannot be used."
+    assert await telemetry.inventory() is None
+    readings = (await samples.next(lambda sample: sample.fault)).readings
+    assert [it.uuid for it in readings] == [A, B]
+
+    c = Device(uuid="GPU-c", index=2, name="C", device_class="c")
+    source.found, source.fault = (*found, c), None
+
+    assert [it.uuid for it in (await samples.next(lambda it: len(it.readings) > 2)).readings] == [A, B, "GPU-c"]
 
 
 @with_telemetry(interval_seconds=0.01)

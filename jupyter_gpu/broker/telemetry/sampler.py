@@ -114,6 +114,8 @@ class Telemetry:
         self._called_at: tuple[float, float] | None = None
         #: The sampler thread's own: whom a tick reads, and what no sample has carried yet.
         self._uuids: tuple[str, ...] | None = None
+        #: Whether the last inventory could be read; until it can, each tick tries.
+        self._is_listed = False
         self._events: tuple[CardEvent, ...] = ()
         self._has_answered = False
         self._fault: str | None = None
@@ -285,8 +287,9 @@ class Telemetry:
         source = self._source
         devices, readings, fault = None, {}, None
         try:
-            if any(ask.uuids is None for ask in asks) or (is_due and self._uuids is None):
+            if any(ask.uuids is None for ask in asks) or (is_due and not self._is_listed):
                 devices = source.devices()
+                self._is_listed = devices is not None
                 if devices is not None:
                     self._uuids = (*(it.uuid for it in devices), *(it.uuid for it in source.cards()))
             wanted = dict.fromkeys(self._uuids or () if is_due else ())
