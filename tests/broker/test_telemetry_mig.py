@@ -167,6 +167,22 @@ def test_the_cards_list_will_do_where_a_part_has_none():
     assert read(source, one).memory_used_bytes == MIB
 
 
+def test_compute_instances_share_the_memory_of_their_instance():
+    """What one holds is not on the other, which is free: it is memory that the other cannot have, like the driver's."""
+    figures = SimpleNamespace(total=40192 * MIB, used=3 * GIB, reserved=10 * MIB)
+    one = part(1, instance=1, part=0, v2=figures, compute=[process(7, 2 * GIB)])
+    two = part(2, instance=1, part=1, v2=figures)
+    apart = part(3, instance=2, part=0)
+    source, _, _ = opened(split(one, two, apart))
+
+    first, second, third = read(source, one, two, apart)
+
+    assert (first.memory_used_bytes, first.memory_reserved_bytes) == (3 * GIB, 10 * MIB)
+    assert (second.memory_used_bytes, second.memory_reserved_bytes) == (GIB, 2 * GIB + 10 * MIB)
+    assert first.memory_free_bytes == second.memory_free_bytes
+    assert third.memory_used_bytes == MIB
+
+
 def test_a_lost_card_takes_its_parts_along():
     """They may still answer by themselves for a while."""
     board = split(part(1))

@@ -47,6 +47,8 @@ class Readings:
         processes = None if is_card else self._processes(handle, part, memory.total)
         if uuid in self._inventory.unified:
             memory = host_memory(processes and processes.all, self._meminfo)
+        elif part:
+            memory = _beside(memory, self._held_by_siblings(part))
         return Reading(
             uuid=uuid,
             at=at,
@@ -73,6 +75,15 @@ class Readings:
     def _watts(self, handle: Any) -> float | None:
         milliwatts = within(1, self._calls.ask("nvmlDeviceGetPowerUsage", handle), _MOST_MILLIWATTS)
         return None if milliwatts is None else milliwatts / 1000
+
+    def _held_by_siblings(self, part: Part) -> int:
+        """What others hold of the memory that several compute instances of one GPU instance share."""
+        held = 0
+        for uuid, other in self._inventory.parts.items():
+            if other[:2] == part[:2] and other != part and part.instance is not None:
+                processes = self._processes(self._calls.handle(uuid), other, None)
+                held += sum(used or 0 for _, used in processes.all) if processes else 0
+        return held
 
     # --- processes ------------------------------------------------------------------------------
 
@@ -118,6 +129,14 @@ class Readings:
             if listed is not None:
                 return listed
         return None
+
+
+def _beside(memory: Memory, held: int) -> Memory:
+    """Memory without what others hold of it: that is no more this device's use than what the driver keeps."""
+    if not held or memory.used is None:
+        return memory
+    held = min(held, memory.used)
+    return memory._replace(used=memory.used - held, reserved=(memory.reserved or 0) + held)
 
 
 def _more(one: int | None, other: int | None) -> int | None:
