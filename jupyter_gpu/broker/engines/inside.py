@@ -10,7 +10,6 @@ folders, the file itself is handed on as an open one. Standard library only, and
 from __future__ import annotations
 
 import errno
-import json
 import os
 import sys
 
@@ -59,10 +58,33 @@ def execute(argv: list[bytes], environment: dict[bytes, bytes]) -> NoReturn:
 
 def say(report: int, content: dict[str, Any]) -> None:
     """Tell the supervisor; one line, whole."""
-    try:
-        os.write(report, json.dumps(content).encode() + b"\n")
-    except OSError:  # it is dead, and so are we in a moment
-        return
+    import json  # noqa: PLC0415 - it takes longer to import than all else here, and mostly is not needed inside
+
+    _write(report, json.dumps(content).encode() + b"\n")
+
+
+def say_found(report: int, found: dict[str, Any]) -> None:
+    """Tell what a probe found, which mostly is nothing."""
+    if found == {"opened": [], "missing": []}:
+        _write(report, b'{"isolation": {"opened": [], "missing": []}}\n')
+    else:
+        say(report, {"isolation": found})
+
+
+def pack(withheld: list[bytes], argv: list[bytes] | None, environment: dict[bytes, bytes]) -> bytes:
+    """What is to be tried and what to be executed, such that it is read without any library."""
+    variables = [name + b"=" + value for name, value in environment.items()]
+    head = b"%d %d" % (len(withheld), -1 if argv is None else len(argv))
+    return b"\0".join([head, *withheld, *(argv or []), *variables])
+
+
+def unpack(packed: bytes) -> tuple[list[bytes], list[bytes] | None, dict[bytes, bytes]]:
+    """The same, read again."""
+    head, *words = packed.split(b"\0")
+    nodes, length = (int(word) for word in head.split())
+    argv = None if length < 0 else words[nodes : nodes + length]
+    variables = [word.partition(b"=") for word in words[nodes + max(0, length) :]]
+    return words[:nodes], argv, {name: value for name, _, value in variables}
 
 
 def say_failed(report: int, step: str, error: BaseException) -> None:
@@ -72,20 +94,25 @@ def say_failed(report: int, step: str, error: BaseException) -> None:
     say(report, {"step": step, "errno": number, "text": text})
 
 
+def _write(report: int, line: bytes) -> None:
+    try:
+        os.write(report, line)
+    except OSError:  # the supervisor is dead, and so are we in a moment
+        return
+
+
 def _main() -> NoReturn:
     own, (report, task) = sys.argv[0], (int(word) for word in sys.argv[1:])
     step = "prepare"
     try:
         for fd in (report, task, int(own.rpartition("/")[2])):
             os.set_inheritable(fd, False)  # noqa: FBT003 - it takes no keyword
-        with os.fdopen(task, "rb") as file:
-            given = json.loads(file.read())
-        say(report, {"isolation": probe(given["withheld"])})
-        if given["argv"] is None:
+        withheld, argv, environment = unpack(os.read(task, os.fstat(task).st_size))
+        say_found(report, probe([os.fsdecode(node) for node in withheld]))
+        if argv is None:
             os._exit(0)
-        step = f"start {given['argv'][0]}"
-        raw = {os.fsencode(name): os.fsencode(value) for name, value in given["environment"].items()}
-        execute([os.fsencode(word) for word in given["argv"]], raw)
+        step = f"start {os.fsdecode(argv[0])}"
+        execute(argv, environment)
     except BaseException as error:  # noqa: BLE001 - whatever it is, the supervisor tells it better than a traceback
         say_failed(report, step, error)
     os._exit(127)

@@ -9,7 +9,6 @@ tells what is open to it. Standard library only: the launcher imports it.
 from __future__ import annotations
 
 import errno
-import json
 import os
 import stat
 import sys
@@ -39,7 +38,7 @@ def prepare(spec: dict[str, Any]) -> None:
         elif fence["by"] == CGROUP_1:
             _deny(_folder_with(spec["cgroups"], "devices.deny"), _numbers(fence["withheld"]))
         elif fence["by"] == BUBBLEWRAP:
-            fence["inside"] = procs.slurp(inside.__file__).decode()  # while we are still who can read it
+            fence["inside"] = procs.slurp(inside.__file__)  # while we are still who can read it
     except OSError as error:
         fence["why"] = f"its rules could not be set: {error.strerror}"
 
@@ -60,15 +59,16 @@ def become(spec: dict[str, Any], environment: dict[str, str], report: int) -> No
     Where there is no command, all was done only to see what the probe finds.
     """
     fence = spec.get("isolation")
-    if fence and fence["by"] == BUBBLEWRAP and "why" not in fence:
-        _go_inside(spec, environment, report)
-    if fence:
-        told = {"by": fence["by"], "why": fence.get("why", ""), **inside.probe(fence["withheld"])}
-        inside.say(report, {"isolation": told})
-    if spec["argv"] is None:
-        os._exit(0)
+    argv = None if spec["argv"] is None else [os.fsencode(word) for word in spec["argv"]]
     raw = {os.fsencode(name): os.fsencode(value) for name, value in environment.items()}
-    inside.execute([os.fsencode(word) for word in spec["argv"]], raw)
+    if fence and fence["by"] == BUBBLEWRAP and "why" not in fence:
+        _go_inside(spec, inside.pack([os.fsencode(node) for node in fence["withheld"]], argv, raw), report)
+    if fence:
+        why = {"why": fence["why"]} if "why" in fence else {}
+        inside.say_found(report, inside.probe(fence["withheld"]) | why)
+    if argv is None:
+        os._exit(0)
+    inside.execute(argv, raw)
 
 
 def found(spec: dict[str, Any], findings: dict[str, Any]) -> dict[str, Any] | None:
@@ -127,7 +127,7 @@ def _deny(folder: str, nodes: list[tuple[int, int, int]]) -> None:
         os.close(file)
 
 
-def _go_inside(spec: dict[str, Any], environment: dict[str, str], report: int) -> None:
+def _go_inside(spec: dict[str, Any], packed: bytes, report: int) -> None:
     """Let bubblewrap run `inside`, with a node that cannot be opened in place of each; return if that cannot be."""
     fence = spec["isolation"]
     python = next((each for each in _PYTHONS if os.access(each, os.X_OK)), None)
@@ -138,9 +138,8 @@ def _go_inside(spec: dict[str, Any], environment: dict[str, str], report: int) -
     for node in {os.path.realpath(node) for node in fence["withheld"]}:
         if os.path.exists(node):  # noqa: PTH110
             words += ["--ro-bind", os.devnull, node]  # such a mount opens no devices, whatever they are
-    given = {"withheld": fence["withheld"], "argv": spec["argv"], "environment": environment}
     # Open files, so that bubblewrap and Python run in an environment of ours, whatever the job's says of libraries.
-    script, task = _memory_file(fence["inside"]), _memory_file(json.dumps(given))
+    script, task = _memory_file(fence["inside"]), _memory_file(packed)
     os.set_inheritable(report, True)  # noqa: FBT003 - it takes no keyword
     words += ["--", python, "-I", "-S", "-X", "utf8", f"/proc/self/fd/{script}", str(report), str(task)]
     try:
@@ -152,8 +151,8 @@ def _go_inside(spec: dict[str, Any], environment: dict[str, str], report: int) -
     os.close(task)
 
 
-def _memory_file(content: str) -> int:
+def _memory_file(content: bytes) -> int:
     file = os.memfd_create("jupyter-gpu", 0)
-    os.write(file, content.encode())
+    os.write(file, content)
     os.lseek(file, 0, os.SEEK_SET)
     return file
