@@ -15,10 +15,11 @@ card or a MIG device for calls about that, and for those that look it up.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import uuid
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, MutableMapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -197,13 +198,37 @@ class Board(Answers):
         folder = library(self.without) if self.has_library else empty_folder()
         paths = [str(folder), *filter(None, os.environ.get("LD_LIBRARY_PATH", "").split(":"))]
         variables = {"LD_LIBRARY_PATH": ":".join(paths), "NVML_STANDIN_BOARD": str(self.path)}
-        return {**variables, "NVML_STANDIN_CALLS": str(self.calls_path)} if counted else variables
+        if counted:
+            self.count_in(variables)
+        return variables
 
-    def calls(self) -> Counter[str]:
-        """How often each call was made since `forget_calls`, by all processes with a counted environment."""
+    def count_in(self, variables: MutableMapping[str, str]) -> None:
+        """Have the calls of a process with this environment written down."""
+        variables["NVML_STANDIN_CALLS"] = str(self.calls_path)
+
+    @contextlib.contextmanager
+    def counting(self, variables: MutableMapping[str, str]) -> Iterator[None]:
+        """Count the calls that are made within the block, and no others."""
+        self.forget_calls()
+        self.count_in(variables)
+        try:
+            yield
+        finally:
+            del variables["NVML_STANDIN_CALLS"]
+
+    def made(self) -> Counter[tuple[str, int, int]]:
+        """How often each call was made since `forget_calls`: its name, card and slot (-1: of no card, of no slot)."""
         if not self.calls_path.exists():
             return Counter()
-        return Counter(line.split()[1] for line in self.calls_path.read_text(encoding="ascii").splitlines())
+        lines = (line.split() for line in self.calls_path.read_text(encoding="ascii").splitlines())
+        return Counter((name, int(card), int(slot)) for _, name, card, slot in lines)
+
+    def calls(self) -> Counter[str]:
+        """The same by name alone, of all processes with a counted environment."""
+        names: Counter[str] = Counter()
+        for (name, *_), count in self.made().items():
+            names[name] += count
+        return names
 
     def forget_calls(self) -> None:
         """Begin to count anew."""

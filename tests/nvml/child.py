@@ -38,7 +38,7 @@ def in_child(make: Callable[[Path], Board], *, counted: bool = False, seconds: f
             what = json.dumps([*place, f"{make.__module__}:{make.__qualname__}", str(tmp_path), arguments])
             done = run([sys.executable, "-m", __name__, what], make(tmp_path), counted=counted, seconds=seconds)
             if done.returncode:
-                pytest.fail(done.stdout[-4000:] + done.stderr[-8000:], pytrace=False)
+                pytest.fail(done.stdout[-4000:] + done.stderr[-12000:], pytrace=False)
 
         others = list(inspect.signature(body).parameters.values())[1:]
         parameters = [inspect.Parameter("tmp_path", inspect.Parameter.POSITIONAL_OR_KEYWORD), *others]
@@ -69,7 +69,9 @@ def _main() -> None:
         getattr(module, name).body(board, **arguments)
     except Exception as error:  # noqa: BLE001 - told whole to the parent
         told = traceback.TracebackException.from_exception(error, capture_locals=True)
-        sys.exit("".join(told.format()))
+        sys.exit(
+            "".join(told.format()) if not isinstance(error, AssertionError) else f"{error}\n" + "".join(told.format())
+        )
 
 
 if __name__ == "__main__":
