@@ -10,7 +10,8 @@ import msgspec
 
 from .act import goes_on, how_it_stands
 from .base import Face, json_option, pass_face
-from .text import end_text, sentence
+from .see import devices_of
+from .text import end_text, safe, sentence
 from .words import WorkloadId
 
 if TYPE_CHECKING:
@@ -101,6 +102,8 @@ def _show(face: Face, workload: int, attempt: int | None, *, raw: bool, start: i
 
     text, last, shown_attempt = LogText(colours=_has_colours(face)), "", attempt or 1
     for part in _parts(face, workload, attempt, start):
+        if part.data and not (raw or last):
+            _say_where(face, workload, part.attempt)
         shown_attempt = part.attempt
         if raw:
             face.write_bytes(part.data)
@@ -115,6 +118,23 @@ def _show(face: Face, workload: int, attempt: int | None, *, raw: bool, start: i
         _say_of_nothing(face, workload, shown_attempt)
     elif face.out.is_terminal and shown_attempt > 1 and attempt is None:
         face.aside(f"This is attempt {shown_attempt}. {_before(workload, shown_attempt)}")
+
+
+def _say_where(face: Face, workload: int, attempt: int | None) -> None:
+    """Say to who reads along which GPU a running job means by its device 0 (justanhduc/task-spooler#73).
+
+    Beside the log and not in it, so that what is piped is what the job printed.
+    """
+    if not face.is_attended:
+        return
+    it = face.client.workload(workload)
+    if not it.devices or attempt not in (None, it.attempt):
+        return
+    known = {device.uuid: device for device in devices_of(face)}
+    for place, uuid in enumerate(it.devices):
+        device = known.get(uuid)
+        named = safe(uuid) if device is None else f"GPU {device.number} ({safe(device.name)}, {safe(uuid)})"
+        face.aside(f"device {place} in this job = {named}")
 
 
 def _say_of_nothing(face: Face, workload: int, attempt: int) -> None:
@@ -155,7 +175,11 @@ def _follow_one(face: Face, workload: int, attempt: int | None, *, raw: bool, st
     # Where it can be drawn over, the unfinished line is shown, as the job itself would.
     over = "" if raw else face.draws_over
     ends_with = pending = ""
+    is_begun = False
     for data in face.client.follow_log(workload, attempt, start):
+        if not (raw or is_begun):
+            _say_where(face, workload, attempt)
+        is_begun = True
         if raw:
             face.write_bytes(data)
             continue

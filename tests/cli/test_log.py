@@ -200,3 +200,44 @@ def test_a_log_in_a_notebook_is_text(gpu, raw):
 
     assert run(["log", "12", *(["--raw"] if raw else [])], client=gpu.client, console=Console(file=out)) == 0
     assert out.getvalue() == "hi\ufffd\n"
+
+
+HEAD = "device 0 in this job = GPU 0 (NVIDIA A100-SXM4-80GB, GPU-0aaaaaaa-0000-4000-8000-000000000000)\n"
+
+
+@pytest.mark.parametrize("words", [[], ["--follow"]])
+def test_whose_device_zero_is_said_above_the_log(words):
+    """A job counts its GPUs from 0, whichever they are (justanhduc/task-spooler#73); it is said beside the log."""
+    terminal = Terminal(tty=True, width=200)
+    terminal.client.log_chunks = [b"cuda:0\n", b"loss 1\n"]
+
+    result = terminal("log", "12", *words)
+
+    assert result.err.startswith(HEAD)
+    assert result.err.count("device 0") == 1
+    assert "device 0" not in result.out
+
+
+@pytest.mark.parametrize(
+    ("tty", "words"),
+    [
+        (False, []),  # a script reads the log, and nobody the rest
+        (True, ["--raw"]),
+        (True, ["--attempt", "1"]),  # what an earlier attempt held is not known any more
+    ],
+)
+def test_where_it_would_disturb_or_be_wrong_it_is_not_said(tty, words):
+    """Only of the attempt that holds the GPUs, and only to who sits at a terminal."""
+    terminal = Terminal(tty=tty, width=200)
+    terminal.client.log_chunks = [b"loss 1\n"]
+
+    assert "device 0" not in terminal("log", "12", *words).err
+
+
+def test_a_gpu_without_a_number_is_named_by_its_uuid():
+    """Where the devices cannot be asked for, the UUID says it."""
+    terminal = Terminal(tty=True, width=200)
+    terminal.client.log_chunks = [b"loss 1\n"]
+    terminal.client.errors["devices"] = errors.BrokerUnavailable("away")
+
+    assert "device 0 in this job = GPU-0aaaaaaa-" in terminal("log", "12").err
