@@ -113,7 +113,7 @@ class Alerts:
             task.add_done_callback(lambda _: self._running.pop(key, None))
 
     async def _run(self, view: AlertView) -> None:
-        text = msgspec.json.encode(view).decode()
+        text = msgspec.json.encode(view).decode() + "\n"
         async with self._turn:
             done = await asyncio.to_thread(spawn.run, self._command, COMMAND_SECONDS, text=text)
         if done.exit_code != 0:

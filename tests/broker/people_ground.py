@@ -34,13 +34,13 @@ def a_process(
     *argv: str, uid: int | None = None, environ: Mapping[str, str] | None = None
 ) -> Iterator[subprocess.Popen[bytes]]:
     """A process that lives for as long as it is needed, or until it is ended; ready when it is given."""
-    words = argv or (sys.executable, "-S", "-c", f"print(flush=True); {SLEEP}")
-    # An interpreter in somebody's home cannot be run by others, and "sleep" can.
-    if uid is not None and not argv:
-        words = ("sh", "-c", "echo; exec sleep 600")
+    # An interpreter in somebody's home cannot be run by others; `sleep` can, and says nothing.
+    says_ready = bool(argv) or uid is None
+    words = argv or ((sys.executable, "-S", "-c", f"print(flush=True); {SLEEP}") if uid is None else ("sleep", "600"))
     process = subprocess.Popen(words, stdout=subprocess.PIPE, user=uid, env=None if environ is None else dict(environ))
     assert process.stdout is not None
-    process.stdout.readline()
+    if says_ready:
+        process.stdout.readline()
     try:
         yield process
     finally:

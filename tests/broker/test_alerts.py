@@ -1,0 +1,237 @@
+"""Alerts: open while what they are about lasts, told once, to whom they concern, and to the admin's command."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import sys
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import pytest
+
+from jupyter_gpu.broker import alerts as room
+from jupyter_gpu.broker.alerts import QUIET_SECONDS, Alert, Alerts
+from jupyter_gpu.broker.telling import tell_of_devices, tell_of_driver, tell_of_isolation
+from jupyter_gpu.model import Caller, Card, Condition, IsolationView, Scope, World
+
+from .ground import Clock, devices
+
+ADA = Caller(name="ada", account="ada", scopes=frozenset({Scope.READ}))
+GRACE = Caller(name="grace", account="grace", scopes=frozenset({Scope.READ}))
+OPER = Caller(name="oper", account="oper", scopes=frozenset({Scope.READ, Scope.OPERATE}))
+
+HOT = Alert(text="GPU 0 is too hot.", device="GPU-0")
+HERS = Alert(text="job 1 of ada is above.", plain="job 1 is above.", workload=1, users=frozenset({"ada"}))
+
+
+def keys(alerts: Alerts, caller: Caller = OPER) -> list[str]:
+    """What a caller sees."""
+    return [view.key for view in alerts.views(caller)]
+
+
+# -- who sees what
+
+
+def test_operators_see_all_and_owners_their_own() -> None:
+    """Words that are not for everybody are left out where they are not."""
+    alerts = Alerts(Clock())
+    alerts.open("device:0", HOT)
+    alerts.open("share:1", HERS)
+    assert keys(alerts) == ["device:0", "share:1"]
+    assert keys(alerts, ADA) == ["share:1"]
+    assert keys(alerts, GRACE) == []
+    assert alerts.views(OPER)[1].text == "job 1 of ada is above."
+    assert alerts.views(ADA)[0].text == "job 1 is above."
+
+
+def test_what_concerns_its_owner_alone_is_for_nobody_else() -> None:
+    """An operator has the device's own alert."""
+    alerts = Alerts(Clock())
+    alerts.open("holder:1", Alert(text="yours", users=frozenset({"ada"}), for_operators=False))
+    assert (keys(alerts), keys(alerts, ADA)) == ([], ["holder:1"])
+
+
+def test_an_account_is_known_by_its_name_too() -> None:
+    """Who calls through a hub has a name of the hub and the account that the process runs as."""
+    alerts = Alerts(Clock())
+    alerts.open("foreign:0", Alert(text="a process", users=frozenset({"u1001"})))
+    assert keys(alerts, Caller(name="ada@hub", account="u1001")) == ["foreign:0"]
+
+
+# -- once
+
+
+def test_an_alert_is_told_once_however_often_it_is_seen(caplog: pytest.LogCaptureFixture) -> None:
+    """Its newest words are shown; it began when it began."""
+    clock, changed = Clock(), []
+    alerts = Alerts(clock)
+    alerts.changed = lambda: changed.append(1)
+    with caplog.at_level(logging.WARNING):
+        for _ in range(5):
+            alerts.settle("device", {"device:0": HOT})
+            clock.now += 1
+        alerts.settle("device", {"device:0": Alert(text="GPU 0 has 99 °C.")})
+    (view,) = alerts.views(OPER)
+    assert (view.text, view.since) == ("GPU 0 has 99 °C.", clock.now - 5)
+    assert [record.message for record in caplog.records] == ["GPU 0 is too hot."]
+    assert len(changed) == 2
+
+
+def test_what_comes_and_goes_wakes_nobody_twice(caplog: pytest.LogCaptureFixture) -> None:
+    """It is shown each time, as what began at first; after a long quiet it is new."""
+    clock = Clock()
+    alerts = Alerts(clock)
+    with caplog.at_level(logging.WARNING):
+        began = clock.now
+        for _ in range(5):
+            alerts.open("a:1", HOT)
+            assert alerts.views(OPER)[0].since == began
+            clock.now += 1
+            alerts.close("a:1")
+            assert keys(alerts) == []
+            clock.now += QUIET_SECONDS - 1
+        assert len(caplog.records) == 1
+        clock.now += 1
+        alerts.open("a:1", HOT)
+        assert alerts.views(OPER)[0].since == clock.now
+    assert len(caplog.records) == 2
+
+
+def test_a_group_holds_just_what_is_so_now() -> None:
+    """Of its own keys, and of no other's that begin alike."""
+    alerts = Alerts(Clock())
+    alerts.open("devices:x", HOT)
+    alerts.settle("device", {"device:0": HOT, "device:1": HOT})
+    alerts.settle("device", {"device:1": HOT})
+    assert sorted(keys(alerts)) == ["device:1", "devices:x"]
+    alerts.settle("device", {})
+    assert keys(alerts) == ["devices:x"]
+
+
+# -- the admin's command
+
+
+def story(tell: Callable[[], Awaitable[None]]) -> None:
+    """Play an asynchronous story."""
+
+    async def run() -> None:
+        await tell()
+
+    asyncio.run(run())
+
+
+async def ran(alerts: Alerts) -> None:
+    """Wait until no command runs."""
+    async with asyncio.timeout(20):
+        while alerts._running:
+            await asyncio.sleep(0.01)
+
+
+def test_the_admins_command_gets_each_alert_as_json(tmp_path: Path) -> None:
+    """One document on its standard input, for each that is told; what is told no second time is not given either."""
+    out = tmp_path / "said"
+
+    async def tell() -> None:
+        alerts = Alerts(Clock(), command=("sh", "-c", f"cat >> {out}"))
+        alerts.open("share:1", HERS)
+        alerts.open("device:0", HOT)
+        alerts.open("device:0", HOT)
+        await ran(alerts)
+        alerts.close("device:0")
+        alerts.open("device:0", HOT)
+        await ran(alerts)
+
+    story(tell)
+    said = sorted((json.loads(line) for line in out.read_text().splitlines()), key=lambda it: str(it["key"]))
+    assert [it["key"] for it in said] == ["device:0", "share:1"]
+    assert (said[0]["device"], said[0]["text"]) == ("GPU-0", "GPU 0 is too hot.")
+    assert (said[1]["workload"], said[1]["text"]) == (1, "job 1 of ada is above.")
+
+
+@pytest.mark.parametrize(
+    ("command", "said"),
+    [
+        (("/no/such/program",), "No such file"),
+        ((sys.executable, "-S", "-c", "import sys; sys.exit('the pager is down')"), "the pager is down"),
+        (("sleep", "60"), "did not end within"),
+    ],
+)
+def test_a_command_that_fails_is_told_and_holds_up_nothing(
+    command: tuple[str, ...], said: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The alert stands all the same, and the next is given to it too."""
+    monkeypatch.setattr(room, "COMMAND_SECONDS", 0.3)
+
+    async def tell() -> None:
+        alerts = Alerts(Clock(), command=command)
+        for key in ("a:1", "a:2"):
+            alerts.open(key, HOT)
+        assert len(alerts._running) == 2
+        await ran(alerts)
+        assert keys(alerts) == ["a:1", "a:2"]
+
+    story(tell)
+    assert [said in record.message for record in caplog.records if record.levelno == logging.ERROR] == [True] * 2
+
+
+# -- which there are
+
+
+def with_condition(condition: Condition | None, **more: object) -> World:
+    """One device that has something."""
+    import msgspec
+
+    world = World()
+    world.put_device(msgspec.structs.replace(devices(1)[0], condition=condition, condition_detail="because", **more))
+    return world
+
+
+@pytest.mark.parametrize("condition", [it for it in Condition if it is not Condition.FOREIGN])
+def test_each_condition_of_a_device_is_told_to_operators(condition: Condition) -> None:
+    """With its reason; when it changes that is another, and when it is gone it is over."""
+    alerts = Alerts(Clock())
+    tell_of_devices(alerts, with_condition(condition))
+    (view,) = alerts.views(OPER)
+    assert (view.key, view.device) == (f"device:GPU-0:{condition}", "GPU-0")
+    assert "GPU 0" in view.text
+    assert "(because)" in view.text
+    assert alerts.views(ADA) == ()
+    tell_of_devices(alerts, with_condition(None))
+    assert alerts.views(OPER) == ()
+
+
+def test_a_mig_device_that_was_taken_away_on_purpose_is_no_alarm() -> None:
+    """Its GPU is there and split otherwise now; if the GPU is gone too, that is one."""
+    card = Card(uuid="GPU-card", index=0, name="A100")
+    for cards, found in (({"GPU-card"}, 0), (set(), 1)):
+        alerts = Alerts(Clock())
+        tell_of_devices(alerts, with_condition(Condition.LOST, card=card, slot=1), cards=cards)
+        assert len(alerts.views(OPER)) == found
+
+
+def test_devices_that_this_broker_does_not_serve_are_no_alarm() -> None:
+    """Simulated ones that a demo has left in the store."""
+    alerts = Alerts(Clock())
+    tell_of_devices(alerts, with_condition(Condition.LOST, simulated=True))
+    assert alerts.views(OPER) == ()
+
+
+def test_a_driver_that_cannot_be_read_is_one_alert() -> None:
+    """Not one of each device."""
+    alerts = Alerts(Clock())
+    tell_of_driver(alerts, "The driver does not answer.")
+    assert [view.text for view in alerts.views(OPER)] == ["The driver does not answer."]
+    tell_of_driver(alerts, None)
+    assert alerts.views(OPER) == ()
+
+
+def test_isolation_that_was_asked_for_and_is_not_there_is_told() -> None:
+    """With what the probe says."""
+    alerts = Alerts(Clock())
+    tell_of_isolation(alerts, IsolationView(enforced=False, detail="this kernel has no Landlock."))
+    assert "this kernel has no Landlock" in alerts.views(OPER)[0].text
+    for fine in (IsolationView(enforced=True, by="landlock"), None):
+        tell_of_isolation(alerts, fine)
+        assert alerts.views(OPER) == ()

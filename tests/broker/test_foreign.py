@@ -1,0 +1,293 @@
+"""Processes without a lease: told to whom it concerns, ended only by the policy and only where it is certain."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+from collections.abc import Iterator
+
+import msgspec
+import pytest
+
+from jupyter_gpu.broker.alerts import Alerts
+from jupyter_gpu.broker.engines import holders, procs
+from jupyter_gpu.broker.foreign import Foreign
+from jupyter_gpu.model import AlertView, Caller, Kind, Policy, Scope, Use, UseKind, Workload, World
+from tests.faults.house import until
+
+from .ground import Clock
+from .people_ground import ADA, GRACE, NAMES, Known, a_process
+from .test_attribution import a_workload, a_world, needs_root
+
+OPER = Caller(name="oper", account="oper", scopes=frozenset({Scope.OPERATE}))
+ENDING = Policy(foreign_use="end", foreign_seconds=60, kill_after_seconds=30)
+#: Kinds of which it is not certain whose process it is.
+DOUBTFUL = [UseKind.CONTAINER, UseKind.UNKNOWN, UseKind.SYSTEM, UseKind.DEAD, UseKind.HOLDER]
+
+
+def a_use(pid: int, kind: UseKind = UseKind.USER, *, user: str | None = "grace", **more: object) -> Use:
+    """A process on a device."""
+    found = procs.find(pid)
+    words = {"name": "python", "start_ticks": None if found is None else found.start_ticks, "memory_bytes": 1 << 30}
+    return Use(pid=pid, kind=kind, user=user, **(words | more))  # type: ignore[arg-type]
+
+
+class Room:
+    """The room, a world of two devices, and a clock."""
+
+    def __init__(self, *workloads: Workload, policy: Policy = ENDING) -> None:
+        self.clock = Clock()
+        self.alerts = Alerts(self.clock)
+        self.world: World = a_world(*workloads)
+        self.world.policy = policy
+        self.foreign = Foreign(self.alerts, Known())
+
+    def look(self, seconds: int = 1) -> None:
+        """Let so many samples come, one a second."""
+        for _ in range(seconds):
+            self.clock.now += 1
+            self.foreign.look(self.world, self.clock.now)
+
+    def told(self, name: str = "oper") -> list[str]:
+        """What somebody is told."""
+        scopes = OPER.scopes if name == "oper" else frozenset({Scope.READ})
+        return [view.text for view in self.views(Caller(name=name, account=name, scopes=scopes))]
+
+    def views(self, caller: Caller = OPER) -> tuple[AlertView, ...]:
+        """The same, whole."""
+        return self.alerts.views(caller)
+
+
+@pytest.fixture
+def hers() -> Iterator[subprocess.Popen[bytes]]:
+    """A process of grace's, where there are several users; else one of ours."""
+    with a_process(uid=GRACE if os.geteuid() == 0 else None) as process:
+        yield process
+
+
+WHOSE = "grace" if os.geteuid() == 0 else "me"
+
+
+# -- told
+
+
+def test_a_process_without_a_lease_is_told_once_it_was_seen_twice() -> None:
+    """To operators, and to whoever it is where that is certain; it is over when it has left."""
+    room = Room(policy=Policy())
+    room.world.uses["GPU-0"] = (a_use(os.getpid()), a_use(1, memory_bytes=5))
+    room.look()
+    assert room.told() == []
+    room.look()
+    (text,) = room.told()
+    assert f"GPU 0 is used without a lease: process {os.getpid()} (python) of grace and 1 more." in text
+    assert room.told("grace") == [text]
+    assert room.told("ada") == []
+    room.world.uses["GPU-0"] = ()
+    room.look()
+    assert room.told() == room.told("grace") == []
+
+
+def test_an_intruder_on_a_leased_device_is_told_to_its_holder_too() -> None:
+    """Who holds it should know why it is slow; where names are not public they hear no name."""
+    room = Room(a_workload(), policy=Policy(names_are_public=False))
+    room.world.uses["GPU-0"] = (a_use(os.getpid(), UseKind.KERNEL, where="kernel 3f2a91c0"),)
+    room.look(2)
+    (text,) = room.told()
+    assert "GPU 0, which job 1 of ada holds, is used without a lease" in text
+    assert "of grace" in text
+    for name in ("ada", "grace"):
+        (plain,) = room.told(name)
+        assert f"process {os.getpid()}" in plain
+        assert "grace" not in plain
+        assert "job 1" not in plain
+
+
+@pytest.mark.parametrize("kind", [UseKind.UNKNOWN, UseKind.DEAD])
+def test_where_it_may_be_the_holders_own_nobody_is_accused(kind: UseKind) -> None:
+    """In a container all pids are unknown, those of holders as well: wookayin/gpustat#117."""
+    room = Room(a_workload())
+    room.world.uses = {uuid: (a_use(4711, kind, user=None, name=""),) for uuid in ("GPU-0", "GPU-1")}
+    room.look(3)
+    assert [view.device for view in room.views()] == ["GPU-1"]
+
+
+def test_a_container_on_a_leased_device_is_its_holders_to_judge() -> None:
+    """Most likely it is their own; on a free device operators hear of it."""
+    room = Room(a_workload())
+    room.world.uses["GPU-0"] = (a_use(os.getpid(), UseKind.CONTAINER, user=None, where="docker 0123456789ab"),)
+    room.look(2)
+    assert room.told() == []
+    assert "in docker 0123456789ab" in room.told("ada")[0]
+
+
+def test_a_job_outside_its_reservation_is_told_to_its_owner_and_to_operators() -> None:
+    """It overrode its pin and runs on a GPU that it was not given: justanhduc/task-spooler#73."""
+    room = Room(a_workload(on=("GPU-1",)), policy=Policy())
+    room.world.uses["GPU-0"] = (a_use(os.getpid(), UseKind.ASTRAY, user="ada", workload=1),)
+    room.look(2)
+    (view,) = room.views()
+    assert (view.key, view.workload) == ("astray:1", 1)
+    assert f"job 1 of ada runs outside its reservation: process {os.getpid()} on GPU 0. It holds GPU 1" in view.text
+    assert "outside its reservation" in room.told("ada")[0]
+
+
+# -- ended
+
+
+@needs_root
+def test_the_policy_may_end_a_process_without_a_lease(hers: subprocess.Popen[bytes]) -> None:
+    """After the notice SIGTERM, and nothing before it; the alert says when."""
+    room = Room()
+    room.world.uses["GPU-0"] = (a_use(hers.pid),)
+    room.look(2)
+    assert "It is ended at" in room.told()[0]
+    room.look(59)
+    assert hers.poll() is None
+    room.look()
+    assert hers.wait(10) == -signal.SIGTERM
+
+
+@needs_root
+def test_what_heeds_no_sigterm_is_killed_later() -> None:
+    """`kill_after_seconds` after it was asked, and not asked twice."""
+    with a_process("sh", "-c", "echo; exec env --ignore-signal=TERM sleep 600", uid=GRACE) as process:
+        until(lambda: procs.argv(process.pid)[:1] == ["sleep"], "it sleeps")
+        room = Room()
+        room.world.uses["GPU-0"] = (a_use(process.pid),)
+        room.look(62 + 29)
+        assert process.poll() is None
+        room.look()
+        assert process.wait(10) == -signal.SIGKILL
+
+
+@needs_root
+def test_a_policy_that_warns_ends_nobody(hers: subprocess.Popen[bytes]) -> None:
+    """That is what ships."""
+    room = Room(policy=Policy())
+    room.world.uses["GPU-0"] = (a_use(hers.pid),)
+    room.look(600)
+    assert hers.poll() is None
+    assert len(room.told()) == 1
+
+
+@needs_root
+def test_who_leaves_in_time_is_not_ended(hers: subprocess.Popen[bytes]) -> None:
+    """And the time of who comes again begins anew."""
+    room = Room()
+    for _ in range(5):
+        room.world.uses["GPU-0"] = (a_use(hers.pid),)
+        room.look(50)
+        room.world.uses["GPU-0"] = ()
+        room.look()
+    assert hers.poll() is None
+
+
+@needs_root
+def test_a_stray_process_is_ended_where_others_would_work(hers: subprocess.Popen[bytes]) -> None:
+    """On a free device or another's; on one that its own user holds it is only told."""
+    use = a_use(hers.pid, UseKind.ASTRAY, workload=1)
+    room = Room(a_workload(on=("GPU-1",), account="grace"), a_workload(id_=2, account="grace"))
+    assert room.foreign.why_spared(room.world, room.world.devices["GPU-0"], use) == "its user holds the GPU"
+    room = Room(a_workload(on=("GPU-1",), account="grace"), a_workload(id_=2, account="ada"))
+    assert room.foreign.why_spared(room.world, room.world.devices["GPU-0"], use) == ""
+
+
+# -- never
+
+
+def spared(use: Use, *workloads: Workload) -> str:
+    """Why a process on GPU 0 is not ended, with the policy that ends; and that it is not."""
+    room = Room(*workloads)
+    room.world.uses["GPU-0"] = (use,)
+    sent: list[object] = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(holders, "end", lambda *words, **_: sent.append(words))
+        room.look(300)
+    assert sent == []
+    return room.foreign.why_spared(room.world, room.world.devices["GPU-0"], use)
+
+
+@pytest.mark.parametrize("kind", DOUBTFUL)
+def test_never_a_process_whose_owner_is_not_certain(kind: UseKind, hers: subprocess.Popen[bytes]) -> None:
+    """Whatever the policy says, and however long it stays."""
+    assert spared(a_use(hers.pid, kind, user=WHOSE)) == "it is not certain whose it is"
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        ({"user": None}, "not certain"),
+        ({"start_ticks": None}, "not certain"),
+        ({"start_ticks": 1}, "has ended"),
+        ({"user": "ada"}, "not certain"),
+        ({"pid": 2**22 + 1}, "has ended"),
+    ],
+)
+def test_never_a_process_that_is_not_what_was_seen(
+    more: dict[str, object], said: str, hers: subprocess.Popen[bytes]
+) -> None:
+    """Without an account, without a start, with another's start or account, or gone."""
+    assert said in spared(msgspec.structs.replace(a_use(hers.pid, user=WHOSE), **more))
+
+
+def test_never_a_process_of_several_users(hers: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch) -> None:
+    """A set-uid program: its first user could not signal it, and we do not for them."""
+    monkeypatch.setattr(procs, "users_of", lambda _: {GRACE, 0})
+    assert "not certain" in spared(a_use(hers.pid, user="grace"))
+
+
+@pytest.mark.parametrize("uid", [0, 999, 61200, 65534])
+def test_never_a_process_of_root_or_of_the_system(
+    uid: int, hers: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Services, also those with a number for the time that they run, and all whose number is not known here."""
+    monkeypatch.setattr(procs, "users_of", lambda _: {uid})
+    assert spared(a_use(hers.pid, user=NAMES[uid])) == "it is the machine's own"
+
+
+def test_never_a_process_that_is_not_ours_to_signal(
+    hers: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A broker of one user ends only that user's."""
+    monkeypatch.setattr(procs, "users_of", lambda _: {GRACE})
+    monkeypatch.setattr(os, "geteuid", lambda: ADA)
+    assert "somebody else" in spared(a_use(hers.pid, user="grace"))
+
+
+@pytest.mark.parametrize("name", ["bash", "zsh", "sshd", "tmux: server", "systemd"])
+def test_never_a_login_shell(name: str, hers: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nor what keeps many programs of a person."""
+    found = procs.find(hers.pid)
+    assert found is not None
+    named = procs.Proc(found.pid, found.parent, found.start_ticks, name, zombie=False)
+    monkeypatch.setattr(procs, "find", lambda _: named)
+    monkeypatch.setattr(procs, "users_of", lambda _: {GRACE})
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    assert "how somebody works" in spared(a_use(hers.pid, user="grace"))
+
+
+def test_never_a_login_shell_of_any_name(hers: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch) -> None:
+    """It has a dash before its name; and never the broker itself."""
+    monkeypatch.setattr(procs, "users_of", lambda _: {GRACE})
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    assert "how somebody works" in spared(a_use(os.getpid(), user="grace"))
+    monkeypatch.setattr(procs, "argv", lambda _: ["-xonsh"])
+    assert "how somebody works" in spared(a_use(hers.pid, user="grace"))
+
+
+def test_never_on_a_device_that_its_user_holds(hers: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch) -> None:
+    """What they run beside their own job is theirs to end."""
+    monkeypatch.setattr(procs, "users_of", lambda _: {GRACE})
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    assert spared(a_use(hers.pid, user="grace"), a_workload(account="grace")) == "its user holds the GPU"
+    reserved = a_workload(account="grace", kind=Kind.RESERVATION)
+    assert spared(a_use(hers.pid, user="grace"), reserved) == "its user holds the GPU"
+
+
+def test_the_alert_says_why_it_is_left_alone(hers: subprocess.Popen[bytes]) -> None:
+    """An operator who wants it ended by the policy learns why it is not."""
+    room = Room()
+    room.world.uses["GPU-0"] = (a_use(hers.pid, UseKind.CONTAINER, user=None),)
+    room.look(2)
+    assert "It is left alone: it is not certain whose it is." in room.told()[0]
