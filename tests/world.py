@@ -12,6 +12,7 @@ from jupyter_gpu.core.decide import decide
 from jupyter_gpu.core.lifecycle import Ended, Event, Evicted, Explained, OfWorkload, Started, Submitted, evolve, fold
 from jupyter_gpu.model import (
     Ask,
+    Card,
     Command,
     Device,
     EndReason,
@@ -50,6 +51,20 @@ KERNEL = Holder(kind="kernel", name="kernel")
 def a_device(index: int, **words) -> Device:
     """One GPU of the usual kind; its UUID is "gpu-INDEX"."""
     usual = {"uuid": f"gpu-{index}", "index": index, "name": "A100", "device_class": "a100", "memory_bytes": 80 * GIB}
+    return Device(**{**usual, **words})
+
+
+def a_mig_device(slot: int, card: int = 0, **words) -> Device:
+    """One MIG device of half a card; its UUID is "mig-CARD:SLOT"."""
+    usual = {
+        "uuid": f"mig-{card}:{slot}",
+        "index": 100 * (card + 1) + slot,
+        "name": "A100 MIG 3g.40gb",
+        "device_class": "mig-3g.40gb",
+        "memory_bytes": 40 * GIB,
+        "card": Card(uuid=f"card-{card}", index=card, name="A100", memory_bytes=80 * GIB),
+        "slot": slot,
+    }
     return Device(**{**usual, **words})
 
 
@@ -196,8 +211,8 @@ def said(event: Event) -> str:
 
 
 def differences(one: World, other: World) -> list[str]:
-    """In what two worlds differ; policy and readings stand beside the log, sums and days are made from the use."""
-    parts = [part for part in World.__slots__ if part not in ("policy", "readings", "sums", "by_day")]
+    """In what two worlds differ; policy, readings and uses stand beside the log, sums and days come from the use."""
+    parts = [part for part in World.__slots__ if part not in ("policy", "readings", "uses", "sums", "by_day")]
     found = [f"{part} differs" for part in parts if getattr(one, part) != getattr(other, part)]
     return found + ([] if one.days() == other.days() else ["days differ"])
 

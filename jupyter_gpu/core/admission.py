@@ -11,17 +11,14 @@ import msgspec
 
 from ..errors import Conflict, InvalidAsk, LimitExceeded, NotAllowed
 from ..model import Ask, JobSpec, Kind, Policy, Profile, QueuePolicy, Submit, WaitingReason, Workload, World
-from ..units import format_bytes, format_seconds
+from ..units import format_seconds
 from .forecast import rank_ms
+from .impossible import refuse_the_impossible
 from .lifecycle import Event, Submitted
-from .placement import most_at_once, suits
 from .quota import use_permille
 
 #: Beyond ten years a length is a slip of the keyboard, and instants made with it would lose their seconds.
 LONGEST_SECONDS = 10 * 366 * 86_400
-
-#: How the classes of MIG devices begin.
-MIG = "mig-"
 
 _USUAL_LEFTOVER_SECONDS = JobSpec(argv=(), folder="").leftover_seconds
 
@@ -157,9 +154,7 @@ def _limited(world: World, command: Submit, queue: QueuePolicy) -> Ask:
     if most is not None and ask.devices > most:
         raise LimitExceeded(f"one ask may contain {most} devices, not {ask.devices}", hint="Ask for fewer.")
     if ask.devices > 0:
-        _refuse_the_impossible(world, ask)
-    if command.kind is Kind.RESERVATION and command.holder is not None and command.holder.kind == "kernel":
-        _refuse_what_one_process_cannot_see(world, ask)
+        refuse_the_impossible(world, ask)
     return ask
 
 
@@ -186,6 +181,8 @@ def _refuse_the_meaningless(command: Submit) -> None:
     ask = command.ask
     if ask.devices < 0:
         raise InvalidAsk(f"{ask.devices} devices cannot be asked for", hint="Ask for 1 or more, or 0 to see no GPU.")
+    if ask.devices == 0 and ask.on:
+        raise InvalidAsk("0 devices on a certain GPU cannot be meant", hint="Leave --on out, or ask for 1 or more.")
     if ask.devices == 0 and command.kind is Kind.RESERVATION:
         raise InvalidAsk("a reservation of 0 devices reserves nothing", hint="Ask for 1 or more.")
     for word, value in (
@@ -205,49 +202,3 @@ def _refuse_the_meaningless(command: Submit) -> None:
         )
     if command.not_before is not None and not isfinite(command.not_before):
         raise InvalidAsk(f"{command.not_before} is no instant", hint="Give a time like 18:00 or in 3h.")
-
-
-def _refuse_the_impossible(world: World, ask: Ask) -> None:
-    """What no device of this broker could ever serve must not wait for ever."""
-    if not world.devices:
-        raise LimitExceeded(
-            "this broker has no GPU",
-            hint="`jupyter gpu doctor` says why. To try: `jupyter gpu broker start --simulated 4`.",
-        )
-    for word, wanted, there in (
-        ("device class", ask.device_class, sorted({device.device_class for device in world.devices.values()})),
-        ("pool", ask.pool, sorted({device.pool for device in world.devices.values()})),
-    ):
-        if wanted is not None and wanted not in there:
-            raise InvalidAsk(f"there is no {word} {wanted!r} here", hint="Use one of: " + ", ".join(there) + ".")
-    most = most_at_once(world, ask)
-    if most >= ask.devices:
-        return
-    if ask.memory_bytes is not None and not any(device.shareable for device in world.devices.values()):
-        raise LimitExceeded(
-            "a part of a GPU's memory cannot be had: no GPU here is shared",
-            hint="Ask for a whole one: leave --memory out, or use --min-free for one with that much free.",
-        )
-    what = f" of class {ask.device_class}" if ask.device_class else ""
-    memory = max(ask.memory_bytes or 0, ask.min_free_bytes or 0)
-    what += f" with {format_bytes(memory)}" if memory else ""
-    what += " in one link group" if ask.same_link_group else ""
-    raise LimitExceeded(
-        f"{ask.devices} GPU{'s' if ask.devices > 1 else ''}{what} cannot be had on one node: the most is {most}",
-        hint="`jupyter gpu devices` shows what there is.",
-    )
-
-
-def _refuse_what_one_process_cannot_see(world: World, ask: Ask) -> None:
-    """CUDA shows one MIG device to a process and drops the others in silence: never a success that wastes a slice."""
-    classes = sorted({device.device_class for device in world.devices.values() if suits(device, ask)})
-    if ask.devices < 2 or not any(name.startswith(MIG) for name in classes):  # noqa: PLR2004 - more than one
-        return
-    whole = [name for name in classes if not name.startswith(MIG)]
-    raise LimitExceeded(
-        f"one kernel cannot use {ask.devices} MIG devices, nor one beside a whole GPU: CUDA shows a process the first "
-        "and drops the others",
-        hint=f"Name a class of whole GPUs ({', '.join(whole)}), or ask for one device."
-        if whole
-        else "Ask for one larger device, or use one kernel for each.",
-    )

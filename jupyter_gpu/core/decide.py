@@ -230,7 +230,7 @@ def _load_policy(world: World, command: LoadPolicy, now: float) -> list[Event]:
             f"the policy lacks queues that hold work: {', '.join(missing)}",
             hint="Keep them until they are empty, with no users admitted.",
         )
-    return [PolicyLoaded(at=now, digest=command.policy.digest())]
+    return [PolicyLoaded(at=now, digest=command.policy.digest()), *observed.share_anew(world, now)]
 
 
 _RULES: dict[type[Command], Callable[..., list[Event]]] = {

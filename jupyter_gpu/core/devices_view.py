@@ -96,10 +96,10 @@ def note_of(world: World, device: Device) -> str:
     reading = world.readings.get(device.uuid)
     notes = [_display_note(world, device, reading)]
     if device.exclusive:
-        notes.append("its compute mode lets one process in at a time")
+        notes.append("Its compute mode lets one process in at a time.")
     if device.shareable and reading is not None and any(used is None for _, used in reading.processes or ()):
-        notes.append("the memory of single processes is not offered, so nobody's part is checked")
-    return "; ".join(note for note in notes if note)
+        notes.append("The memory of single processes is not offered, so nobody's part is checked.")
+    return " ".join(note for note in notes if note)
 
 
 def _display_note(world: World, device: Device, reading: Reading | None) -> str:
@@ -113,7 +113,7 @@ def _display_note(world: World, device: Device, reading: Reading | None) -> str:
     if device.uuid in world.leases:  # what its holders use is not the display's
         drawn = [memory for pid, memory in reading.processes or () if pid in reading.drawing_pids]
         used = None if None in drawn else sum(memory for memory in drawn if memory is not None)
-    return "drives a display" + (f", {format_bytes(used)} in use" if used else "")
+    return "Drives a display" + (f", {format_bytes(used)} already used." if used else ".")
 
 
 # -- who is on it

@@ -111,6 +111,8 @@ class Requeued(OfWorkload, frozen=True, kw_only=True, tag="requeued", omit_defau
     back_off_until: float | None = None
     paused: bool = False
     detail: str = ""
+    #: The hardware failed: it need not go back to where it was, and until this instant it must not.
+    avoid_until: float | None = None
 
 
 class Ended(OfWorkload, frozen=True, kw_only=True, tag="ended", omit_defaults=True):
@@ -302,6 +304,8 @@ def _requeued(it: Workload, event: Requeued) -> Workload:
         changes["preempted_at"] = (*recent, event.at)
     if event.cause == "device-lost":
         changes["previous_devices"] = ()  # it goes elsewhere
+    if event.avoid_until is not None:
+        changes |= _avoiding(it, event.avoid_until, event.at)
     if it.outcome is not None and it.outcome.progressed:
         changes["stalls"] = 0
     elif event.cause == "asked":
@@ -310,6 +314,16 @@ def _requeued(it: Workload, event: Requeued) -> Workload:
         _replace(_cleared(it), **changes), waiting=WaitingReason.DEVICES, back_off_until=event.back_off_until,
         paused=it.paused or event.paused, detail=event.detail,
     )  # fmt: skip
+
+
+def _avoiding(it: Workload, until: float, at: float) -> dict[str, object]:
+    before = it.avoids if (it.avoids_until or at) > at else ()
+    now = it.lease.devices if it.lease is not None and until > at else ()
+    return {
+        "previous_devices": (),
+        "avoids": tuple(sorted({*before, *now})),
+        "avoids_until": until if now else it.avoids_until if before else None,
+    }
 
 
 def _ended(it: Workload, event: Ended) -> Workload:

@@ -5,6 +5,8 @@ A late word of an earlier attempt or holder changes nothing and is no error: it 
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import msgspec
 
 from ..model import (
@@ -27,6 +29,7 @@ from ..model import (
     Workload,
     World,
 )  # fmt: skip
+from .conditions import condition_after
 from .lifecycle import (
     Amended,
     DeviceAppeared,
@@ -38,11 +41,11 @@ from .lifecycle import (
     Released,
     Started,
 )  # fmt: skip
+from .placement import is_mig, why_not_shared
+from .told import WORDS, above_its_part, what_it_used
 from .verdict import verdict
 from .victims import grace_seconds
 
-#: Conditions that one clean reading ends.
-ENDS_WHEN_CLEAR = frozenset({Condition.NOT_CLEAR, Condition.FOREIGN, Condition.UNREADABLE})
 _SAME = msgspec.UNSET
 
 
@@ -68,9 +71,15 @@ def marked(
 
 def evict_from(world: World, uuid: str, reason: EvictionReason, now: float, *, by: str = "") -> list[Event]:
     """Evict every holder of a device that no stronger reason evicts already."""
+    return _evict(world, world.holders_of(uuid), reason, now, by=by)
+
+
+def _evict(
+    world: World, holders: Iterable[Workload], reason: EvictionReason, now: float, *, by: str = "", detail: str = ""
+) -> list[Event]:
     return [
-        evicted(world, it, reason, now, by=by)
-        for it in world.holders_of(uuid)
+        evicted(world, it, reason, now, by=by, detail=detail)
+        for it in holders
         if it.outcome is None and reason.is_stronger_than(it.eviction)
     ]
 
@@ -86,43 +95,77 @@ def evicted(
 
 
 def see_devices(world: World, command: SeeDevices, now: float) -> list[Event]:
-    """New devices appear, changed ones keep their marks, missing ones are lost with what ran there."""
+    """New devices appear, changed ones keep their marks, missing ones are lost with what ran there.
+
+    A device is known by its UUID: its index may have moved. One that was lost and is listed again stays lost until a
+    reading of it is clean. A MIG device that is gone because its GPU was split anew is lost like any other.
+    """
     events: list[Event] = []
     seen = {device.uuid for device in command.devices}
     for device in command.devices:
         known = world.devices.get(device.uuid)
-        if known is None:
-            events.append(DeviceAppeared(at=now, device=device))
-            continue
-        is_back = known.condition is Condition.LOST
-        kept = msgspec.structs.replace(
-            device,
-            cordoned=known.cordoned,
-            condition=None if is_back else known.condition,
-            condition_detail="" if is_back else known.condition_detail,
-            condition_since=None if is_back else known.condition_since,
-        )
+        kept = device if known is None else msgspec.structs.replace(device, **_marks_of(known))
+        kept = shared_by(world, kept)
         if kept != known:
             events.append(DeviceAppeared(at=now, device=kept))
-    for device in world.devices.values():
-        if device.pool == command.pool and device.uuid not in seen and device.condition is not Condition.LOST:
-            events.append(marked(device, now, condition=Condition.LOST, detail="it is not in the inventory any more"))
-            events += evict_from(world, device.uuid, EvictionReason.DEVICE_LOST, now)
+    ours = (device for device in world.devices.values() if device.pool == command.pool)
+    missing = [device for device in ours if device.uuid not in seen and device.condition is not Condition.LOST]
+    events += [marked(device, now, condition=Condition.LOST, detail=_why_missing(device)) for device in missing]
+    return events + _lose(world, missing, now)
+
+
+def _lose(world: World, devices: list[Device], now: float) -> list[Event]:
+    """Evict everybody who holds one of these, once, however many of theirs are among them."""
+    lost_to: dict[int, Device] = {}
+    for device in devices:
+        for it in world.holders_of(device.uuid):
+            lost_to.setdefault(it.id, device)
+    events: list[Event] = []
+    for id_, device in lost_to.items():
+        events += _evict(
+            world, [world.workloads[id_]], EvictionReason.DEVICE_LOST, now, detail=f"{device.title} is lost"
+        )
     return events
 
 
+def _marks_of(device: Device) -> dict[str, object]:
+    names = ("cordoned", "condition", "condition_detail", "condition_since")
+    return {name: getattr(device, name) for name in names}
+
+
+def _why_missing(device: Device) -> str:
+    if is_mig(device):
+        return "it is not in the inventory any more: perhaps its GPU was split anew"
+    return "it is not in the inventory any more"
+
+
+def shared_by(world: World, device: Device) -> Device:
+    """The device as the policy in force has it: with parts of its memory to lease, or only whole."""
+    shareable = why_not_shared(device, world.policy) is None
+    return device if device.shareable is shareable else msgspec.structs.replace(device, shareable=shareable)
+
+
+def share_anew(world: World, now: float) -> list[Event]:
+    """The devices that the policy in force shares otherwise than before. Leases stay as they are."""
+    anew = ((device, shared_by(world, device)) for device in world.devices.values())
+    return [DeviceAppeared(at=now, device=shared) for device, shared in anew if shared is not device]
+
+
 def see_condition(world: World, command: SeeCondition, now: float) -> list[Event]:
-    """Quarantine a device for a stated fault, or end a quarantine that a clean reading ends."""
+    """Take a device out of use for a stated fault, or give it back; and move off it what must not stay."""
     device = world.devices.get(command.device)
-    if device is None or device.condition is command.condition:
+    if device is None:
         return []
-    if command.condition is None and device.condition not in ENDS_WHEN_CLEAR:
+    condition = condition_after(device, command)
+    if condition is device.condition:
         return []
-    if device.condition not in (None, *ENDS_WHEN_CLEAR):
-        return []  # a hardware fault outlives the lighter ones
-    events: list[Event] = [marked(device, now, condition=command.condition, detail=command.detail)]
-    if command.condition is Condition.LOST:
-        events += evict_from(world, device.uuid, EvictionReason.DEVICE_LOST, now)
+    events: list[Event] = [marked(device, now, condition=condition, detail=command.detail)]
+    if condition is Condition.LOST:
+        events += _lose(world, [device], now)
+    elif condition in world.policy.drains:
+        detail = f"{device.title} {WORDS[condition]}" + (f" ({command.detail})" if command.detail else "")
+        jobs = (it for it in world.holders_of(device.uuid) if it.kind is Kind.JOB)  # a person is told, and decides
+        events += _evict(world, jobs, EvictionReason.DRAINED, now, detail=detail)
     return events
 
 
@@ -131,7 +174,12 @@ def see_above_share(world: World, command: SeeAboveShare, now: float) -> list[Ev
     it = world.workloads.get(command.workload)
     if it is None or it.state is not State.ACTIVE or it.outcome is not None:
         return []
-    return [evicted(world, it, EvictionReason.ABOVE_SHARE, now, detail=command.detail)]
+    if it.lease is None or it.lease.memory_bytes is None:
+        return []
+    above = above_its_part(world, it)
+    said = command.detail or "it used more of a GPU's memory than its part"
+    detail = said if above is None else what_it_used(above)
+    return [evicted(world, it, EvictionReason.ABOVE_SHARE, now, detail=detail)]
 
 
 def see_started(world: World, command: SeeStarted, now: float) -> list[Event]:

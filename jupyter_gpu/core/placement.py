@@ -3,17 +3,45 @@
 Whole devices by best fit over link groups (the group with the fewest spare devices that serves), the devices of the
 previous attempt first when they are free; a memory ask goes to the shareable devices it fills best. All devices of an
 ask are on one node. A device that is cordoned or has a condition serves nobody. Free memory is what NVML says as well
-as what leases say, so memory that somebody took outside the queue counts.
+as what leases say, so memory that somebody took outside the queue counts (`core.spare`).
+
+MIG devices serve asks for one device only: CUDA shows a process the first of several and drops the others, a whole GPU
+beside it too (pytorch/pytorch#102715). Who names a class gets it, packed onto as few cards as may be. Who names none,
+but says how much must be free, gets the smallest device that has it, which keeps the large ones for those who need
+them. Who says neither gets a whole GPU where one is free, else the largest MIG device: never a slice by surprise.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable
+from math import inf
 
-from ..model import Ask, Device, Workload, World
+from ..model import Ask, Device, Policy, Workload, World
+from .spare import spare_bytes
 
 Group = tuple[str, str, str]
+
+#: How the classes of MIG devices begin.
+MIG = "mig-"
+
+
+def is_mig(device: Device) -> bool:
+    """Whether it is a part of a GPU, by its card or, in the store of an earlier version, by its class."""
+    return device.card is not None or device.device_class.startswith(MIG)
+
+
+def why_not_shared(device: Device, policy: Policy) -> str | None:
+    """Why no part of a device's memory can be leased, in words; None where it can."""
+    if device.shares_host_memory:
+        return "its memory is the machine's own, so no part of it can be leased"
+    if device.memory_bytes is None:
+        return "how much memory it has is not known"
+    if device.exclusive:
+        return "its compute mode is exclusive, which lets one process in at a time"
+    if policy.sharing_of(device) is None:
+        return "no rule of `sharing` in the policy names it"
+    return None
 
 
 def suits(device: Device, ask: Ask) -> bool:
@@ -22,10 +50,19 @@ def suits(device: Device, ask: Ask) -> bool:
         return False
     if ask.device_class is not None and device.device_class != ask.device_class:
         return False
-    if ask.memory_bytes is not None and (not device.shareable or device.memory_bytes is None):
+    if ask.on and device.uuid not in ask.on:
+        return False
+    if ask.devices > 1 and is_mig(device):
+        return False
+    if ask.memory_bytes is not None and not _is_shared(device):
         return False
     wanted = max(ask.memory_bytes or 0, ask.min_free_bytes or 0)
     return device.memory_bytes is None or device.memory_bytes >= wanted
+
+
+def _is_shared(device: Device) -> bool:
+    whole = device.exclusive or device.shares_host_memory or device.memory_bytes is None
+    return device.shareable and not whole
 
 
 def is_well(device: Device) -> bool:
@@ -37,6 +74,15 @@ def most_at_once(world: World, ask: Ask) -> int:
     """How many devices of the kind asked for one ask could ever get: leased, cordoned or not, but on one node."""
     groups = Counter(_group(device, ask) for device in world.devices.values() if suits(device, ask))
     return max(groups.values(), default=0)
+
+
+def avoided(world: World, it: Workload, now: float) -> frozenset[str]:
+    """The devices that it must not get because attempts of it died there; none where no others could serve it."""
+    if not it.avoids or it.avoids_until is None or now >= it.avoids_until:
+        return frozenset()
+    others = (device for device in world.devices.values() if device.uuid not in it.avoids and is_well(device))
+    groups = Counter(_group(device, it.ask) for device in others if suits(device, it.ask))
+    return frozenset(it.avoids) if max(groups.values(), default=0) >= it.ask.devices else frozenset()
 
 
 def free_devices(world: World) -> list[Device]:
@@ -60,6 +106,9 @@ def _group(device: Device, ask: Ask) -> Group:
 
 
 def _link(device: Device) -> str:
+    """A link group; of MIG devices their card, so that one card is filled before the next is begun."""
+    if device.card is not None:
+        return device.card.uuid
     return device.uuid if device.link_group is None else device.link_group
 
 
@@ -125,7 +174,7 @@ class Room:
             return () if self.fits else None
         if len(previous) == count and self._serving.keys() >= set(previous):
             return previous
-        serving = sorted(self._serving.values(), key=_place)
+        serving = sorted(_preferred(list(self._serving.values()), self._ask), key=_place)
         if self._ask.memory_bytes is None:
             linked = _best(count, ((device.uuid, (device.pool, device.node, _link(device))) for device in serving))
             if linked is not None:
@@ -144,28 +193,26 @@ def _best(count: int, devices: Iterable[tuple[str, Group]]) -> tuple[str, ...] |
     return tuple(groups[min(enough)[1]][:count]) if enough else None
 
 
+def _preferred(serving: list[Device], ask: Ask) -> list[Device]:
+    """Of what serves an ask for one device of no class, those of the size that it should have."""
+    if ask.devices != 1 or ask.device_class is not None or ask.memory_bytes is not None:
+        return serving
+    if ask.min_free_bytes is not None:
+        least = min(map(_size, serving))
+        return [device for device in serving if _size(device) == least]
+    whole = [device for device in serving if not is_mig(device)]
+    most = 0 if whole else max(map(_size, serving))
+    return whole or [device for device in serving if _size(device) == most]
+
+
+def _size(device: Device) -> float:
+    """What is not known is taken for the largest."""
+    return inf if device.memory_bytes is None else device.memory_bytes
+
+
 def _has_free(world: World, device: Device, ask: Ask) -> bool:
     if ask.min_free_bytes is None:
         return True
     reading = world.readings.get(device.uuid)
     free = None if reading is None else reading.memory_free_bytes
     return free is None or free >= ask.min_free_bytes
-
-
-def spare_bytes(world: World, device: Device, gone: Collection[int] = ()) -> int | None:
-    """What is left of a shareable device: None where it is leased whole or its size is unknown.
-
-    Where somebody is imagined gone, only the leases count: what NVML says includes what they use.
-    """
-    if device.memory_bytes is None:
-        return None
-    spare = device.memory_bytes
-    holders = world.holders_of(device.uuid)
-    for it in holders:
-        if it.id not in gone:
-            if it.lease is None or it.lease.memory_bytes is None:
-                return None
-            spare -= it.lease.memory_bytes
-    reading = world.readings.get(device.uuid)
-    free = None if reading is None else reading.memory_free_bytes
-    return spare if free is None or any(it.id in gone for it in holders) else min(spare, free)

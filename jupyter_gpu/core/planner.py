@@ -27,7 +27,7 @@ from ..model.world import Lane, LineKey, Part, lane_of
 from .forecast import expected_end_at, expected_seconds
 from .holds import Kept, is_entitled
 from .lifecycle import Event, Evicted, Explained, Granted, evolve
-from .placement import Room, free_devices, is_well, suits
+from .placement import Room, avoided, free_devices, is_mig, is_well, suits
 from .quota import NO_CLASSES, Binding, Ledger
 from .victims import Victims, is_in_overtime, is_protected
 
@@ -66,7 +66,7 @@ class _Step:
         self.lacking: dict[AskKind, tuple[int, WaitingReason]] = {}
         self.sorts = _sorts_of_devices(world)
         self.changed: dict[int, WaitingReason] = {}
-        self.heads: set[tuple[str | None, str | None, bool]] = set()
+        self.heads: set[tuple[str | None, str | None, bool, tuple[str, ...]]] = set()
         self._victims: Victims | None = None
         self._ends: list[tuple[float, Workload]] | None = None
 
@@ -195,6 +195,8 @@ class _Step:
             ask.memory_bytes,
             ask.min_free_bytes,
             ask.same_link_group,
+            ask.on,
+            (it.avoids, it.avoids_until),
             it.priority,
             party,
         )
@@ -204,7 +206,7 @@ class _Step:
 
     def _room(self, it: Workload, *, heed_holds: bool = True) -> Room:
         """What would serve it as things are."""
-        barred = self.kept.barred_to(it, heed_holds=heed_holds)
+        barred = self.kept.barred_to(it, heed_holds=heed_holds).union(avoided(self.world, it, self.now))
         room = Room(
             self.world, it.ask, barred=barred, barred_classes=self.ledger.allowance(it).barred_classes(it.ask.devices)
         )
@@ -283,7 +285,7 @@ class _Step:
 
     def _hold_back(self, it: Workload) -> WaitingReason:
         """Give the first blocked workload of each kind of device a start, which later ones must not delay."""
-        kind = (it.ask.pool, it.ask.device_class, it.ask.memory_bytes is None)
+        kind = (it.ask.pool, it.ask.device_class, it.ask.memory_bytes is None, it.ask.on)
         if kind not in self.heads:
             self.heads.add(kind)
             if any(suits(device, it.ask) for device in (*self.free, *self.shareable)):
@@ -294,7 +296,8 @@ class _Step:
 
     def _blocked_reason(self, ask: Ask) -> WaitingReason:
         """Devices, unless none of the kind is there any more (engine) or none of them can be read (driver)."""
-        conditions = {condition for device, found in self.sorts if suits(device, ask) for condition in found}
+        sorts = self.sorts if not ask.on else [(d, {d.condition}) for d in self.world.devices.values()]
+        conditions = {condition for device, found in sorts if suits(device, ask) for condition in found}
         if conditions <= {Condition.LOST}:
             return WaitingReason.ENGINE
         return WaitingReason.DRIVER if conditions <= {Condition.LOST, Condition.UNREADABLE} else WaitingReason.DEVICES
@@ -342,7 +345,7 @@ def _sorts_of_devices(world: World) -> list[tuple[Device, set[Condition | None]]
     """One device for all that are alike in what an ask looks at, with the conditions of them all."""
     sorts: dict[tuple[object, ...], tuple[Device, set[Condition | None]]] = {}
     for device in world.devices.values():
-        key = (device.pool, device.device_class, device.memory_bytes, device.shareable)
+        key = (device.pool, device.device_class, device.memory_bytes, device.shareable, is_mig(device))
         known = sorts.get(key)
         if known is None:
             known = sorts[key] = (device, set())

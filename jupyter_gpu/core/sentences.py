@@ -6,7 +6,7 @@ from ..model import Caller, Device, Kind, State, WaitingReason, Workload, World
 from ..units import format_bytes, format_seconds, format_when
 from .names import may_see_names
 from .outlook import expected_start_at
-from .placement import in_order, is_well, suits
+from .placement import avoided, in_order, is_well, suits
 from .quota import available_again_at, bind
 from .told import WORDS, told
 from .victims import is_in_overtime
@@ -92,7 +92,7 @@ def _why_waiting(world: World, it: Workload, caller: Caller, now: float, ahead: 
             way_out = f"Leave the line with `jupyter gpu cancel {it.id}`."
             at = expected_start_at(world, it, now, ahead)
             expected = "" if at is None else f" Expected by about {format_when(at, now)}."
-            what = f"{_how_many_are_free(world, it)}: {_who_holds(world, it, caller, now)}"
+            what = f"{_how_many_are_free(world, it, now)}: {_who_holds(world, it, caller, now)}"
             return f"{what}. {where}{expected} {way_out}"
 
 
@@ -106,9 +106,10 @@ def _again_text(world: World, it: Workload, now: float) -> str:
     return f"Some are available again at {format_when(max(instants), now)}. " if instants else ""
 
 
-def _how_many_are_free(world: World, it: Workload) -> str:
+def _how_many_are_free(world: World, it: Workload, now: float) -> str:
     """Like "No GPU is free", or "1 of the 2 GPUs it wants is free"."""
-    free = sum(1 for d in world.devices.values() if suits(d, it.ask) and is_well(d) and d.uuid not in world.leases)
+    taken = avoided(world, it, now).union(world.leases)
+    free = sum(1 for d in world.devices.values() if suits(d, it.ask) and is_well(d) and d.uuid not in taken)
     if free == 0:
         return "No GPU is free"
     return f"{free} of the {it.ask.devices} GPUs it wants {'is' if free == 1 else 'are'} free"
@@ -123,10 +124,13 @@ def _what_it_has(device: Device) -> str:
 def _who_holds(world: World, it: Workload, caller: Caller, now: float) -> str:
     """Like "GPU 0 is reserved by ada until 14:05, GPU 1 runs job 12"; what one is short of when nobody holds it."""
     parts = []
+    kept_from = avoided(world, it, now)
     kin = [device for device in in_order(world) if suits(device, it.ask)]
     for device in kin:
         if device.condition is not None or device.cordoned:
             parts.append(_what_it_has(device))
+        elif device.uuid in kept_from:
+            parts.append(f"an attempt of it died of the hardware of {device.title}")
         for other in world.holders_of(device.uuid):
             who = f" by {other.owner}" if may_see_names(world, other, caller) else ""
             until = f" until {format_when(other.lease.ends_at, now)}" if other.lease and other.lease.ends_at else ""

@@ -2,14 +2,15 @@
 
 Preemptions are free. Failures, timeouts, launch failures and losses each have a budget of their own. A failed attempt
 is repeated only where that can help: it brought a newer checkpoint, or its owner asked for retries; and never again
-when it crashed the same way twice without progress.
+when it crashed the same way twice without progress. What dies of the hardware is nobody's failure: it goes elsewhere
+and costs none of its owner's retries (MFlowCode/MFC#1748).
 """
 
 from __future__ import annotations
 
 import msgspec
 
-from ..model import EndReason, EvictionReason, Kind, Outcome, Workload, World
+from ..model import Condition, EndReason, EvictionReason, Kind, Outcome, Workload, World
 from .lifecycle import Ended, Requeued
 
 EXIT_REQUEUE = 75
@@ -18,6 +19,9 @@ EXIT_DO_NOT_RETRY = 93
 MOST_STALLS = 5
 
 LONGEST_BACK_OFF_SECONDS = 3600
+
+#: Conditions that explain why work on a device died, whatever it says itself.
+_KILLS_WORK = frozenset({Condition.LOST, Condition.FAULTY})
 
 #: Evictions after which a job goes back to its place in line.
 COMES_BACK = frozenset(
@@ -62,7 +66,9 @@ def _of_evicted(world: World, it: Workload, outcome: Outcome, now: float) -> Req
         return _of_attempt(world, it, outcome, now)
     if eviction is EvictionReason.CANCELLED:
         return Ended(at=now, workload=it.id, end=EndReason.CANCELLED, detail=it.detail)
-    is_of_itself = not (outcome.noticed or outcome.engine_fault or eviction is EvictionReason.DEVICE_LOST)
+    is_sick = eviction is EvictionReason.DRAINED and _died_of_the_hardware(world, it, outcome)
+    is_excused = outcome.engine_fault or eviction is EvictionReason.DEVICE_LOST or is_sick
+    is_of_itself = not (outcome.noticed or is_excused)
     if is_of_itself or (outcome.exit_code == EXIT_DO_NOT_RETRY and eviction in COMES_BACK):
         return _of_attempt(world, it, outcome, now)
     if eviction is EvictionReason.TIMED_OUT and outcome.progressed and it.timeouts < world.policy.timeouts:
@@ -71,7 +77,9 @@ def _of_evicted(world: World, it: Workload, outcome: Outcome, now: float) -> Req
         return Requeued(at=now, workload=it.id, cause="failed", detail="it hung")
     if eviction in COMES_BACK and not (eviction is EvictionReason.DEVICE_LOST and it.losses >= world.policy.losses):
         forced = "ended by force: " + ", ".join(outcome.forced) if outcome.forced else ""
-        return Requeued(at=now, workload=it.id, cause=str(eviction), detail=forced)
+        # Away from hardware that failed; once it is well again it is as good as any.
+        away = now if _is_on_bad_hardware(world, it) else None
+        return Requeued(at=now, workload=it.id, cause=str(eviction), detail=forced, avoid_until=away)
     return Ended(at=now, workload=it.id, end=END_OF[eviction], detail=it.detail)
 
 
@@ -85,7 +93,12 @@ def _of_attempt(world: World, it: Workload, outcome: Outcome, now: float) -> Req
         return Requeued(at=now, workload=it.id, cause="asked", detail="exit code 75 asks to be requeued")
     if outcome.engine_fault:
         return _of_engine_fault(world, it, outcome, now)
-    if outcome.end in (EndReason.LOST, EndReason.DEVICE_LOST) and it.losses < world.policy.losses:
+    if _died_of_the_hardware(world, it, outcome) and it.losses < world.policy.losses:
+        until = now + world.policy.strike_seconds
+        return Requeued(
+            at=now, workload=it.id, cause=str(EndReason.DEVICE_LOST), detail=outcome.detail, avoid_until=until
+        )
+    if outcome.end is EndReason.LOST and it.losses < world.policy.losses:
         return Requeued(at=now, workload=it.id, cause=str(outcome.end), detail=outcome.detail)
     if outcome.end is EndReason.FAILED and _is_worth_repeating(world, it, outcome):
         return Requeued(at=now, workload=it.id, cause="failed", detail=outcome.detail)
@@ -93,6 +106,18 @@ def _of_attempt(world: World, it: Workload, outcome: Outcome, now: float) -> Req
     if outcome.end is EndReason.FAILED and _is_same_crash(it.last_failure, outcome):
         detail += "; the same twice without a newer checkpoint, so it is not repeated again"
     return Ended(at=now, workload=it.id, end=outcome.end, detail=detail)
+
+
+def _is_on_bad_hardware(world: World, it: Workload) -> bool:
+    uuids = it.lease.devices if it.lease is not None else ()
+    return any(world.devices[uuid].condition in _KILLS_WORK for uuid in uuids)
+
+
+def _died_of_the_hardware(world: World, it: Workload, outcome: Outcome) -> bool:
+    """By what it says itself, or because it failed on a device that is known to have failed."""
+    if outcome.end is EndReason.DEVICE_LOST:
+        return True
+    return outcome.end is EndReason.FAILED and _is_on_bad_hardware(world, it)
 
 
 def _of_engine_fault(world: World, it: Workload, outcome: Outcome, now: float) -> Requeued:

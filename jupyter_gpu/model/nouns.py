@@ -218,6 +218,9 @@ class Workload(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     holder: Holder | None = None
     #: Where the last lease was: the same devices again when that costs nothing.
     previous_devices: tuple[str, ...] = ()
+    #: Where attempts of it died of the hardware: until that instant it goes elsewhere, if there is an elsewhere.
+    avoids: tuple[str, ...] = ()
+    avoids_until: float | None = None
     #: The last attempt that started; 0 before the first.
     attempt: int = 0
     started_at: float | None = None

@@ -62,7 +62,8 @@ def lane_of(it: Workload) -> Lane:
     grace_seconds = it.spec.grace_seconds if it.spec is not None else None
     price = it.ask.duration_seconds if it.kind is Kind.RESERVATION else None
     asker = _part(it.owner, it.team, it.queue, it.kind, it.ask.device_class, price)
-    what = _part(it.ask, it.queue, it.kind, it.priority, it.lifted, it.preempted_at, grace_seconds)
+    place = (it.avoids, it.avoids_until)
+    what = _part(it.ask, it.queue, it.kind, it.priority, it.lifted, it.preempted_at, grace_seconds, place)
     lane = _LANES.get((asker, what, it.waiting))
     if lane is None:
         lane = _LANES[asker, what, it.waiting] = Lane(asker, what, it)

@@ -33,6 +33,7 @@ from jupyter_gpu.model import (
     SeeExited,
     SeeProbe,
     SeeStarted,
+    SharingRule,
     State,
     Submit,
     Tick,
@@ -43,7 +44,8 @@ from jupyter_gpu.model import (
 
 MACHINE = "0123456789abcdef0123456789abcdef"
 BEGIN = 1_790_000_000.123456
-POLICY = Policy()
+#: Of the three devices the last is leased in parts.
+POLICY = Policy(sharing=(SharingRule(device_class="l4"),))
 DEVICES = tuple(
     Device(
         uuid=f"GPU-{index}",
@@ -51,7 +53,6 @@ DEVICES = tuple(
         name="Simulated",
         device_class="a100-80gb" if index < 2 else "l4",
         memory_bytes=80 << 30,
-        shareable=index == 2,
         simulated=True,
     )
     for index in range(3)

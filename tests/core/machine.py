@@ -34,49 +34,82 @@ from jupyter_gpu.model import (
     Reading,
     Release,
     Reprioritise,
+    SeeAboveShare,
     SeeCondition,
     SeeDevices,
     SeeExited,
     SeeHolderGone,
     SeeProbe,
     SeeStarted,
+    SharingRule,
     State,
     Tick,
     Uncordon,
+    Use,
+    UseKind,
     Workload,
     World,
 )
 from tests.core import oracle
-from tests.world import BEGIN, DAY, GIB, HOUR, SAVED, Play, a_device, a_job, a_reservation, a_spec, differences
+from tests.world import (
+    BEGIN,
+    DAY,
+    GIB,
+    HOUR,
+    SAVED,
+    Play,
+    a_device,
+    a_job,
+    a_mig_device,
+    a_reservation,
+    a_spec,
+    differences,
+)
 
 OWNERS = ("ada", "bob", "cleo")
 TEAMS = {"vision": ("ada", "bob"), "speech": ("cleo",)}
 
-#: Two nodes, two classes, links, one shareable device.
+#: Two nodes, three classes, links, one device in parts where the policy says so, and two MIG devices of one card.
 DEVICES = (
     a_device(0, link_group="a"),
     a_device(1, link_group="a"),
     a_device(2),
-    a_device(3, node="far", device_class="l4", memory_bytes=24 * GIB, shareable=True),
+    a_device(3, node="far", device_class="l4", memory_bytes=24 * GIB),
+    a_mig_device(0, card=4),
+    a_mig_device(1, card=4),
 )
+#: What may be found of the device in parts at an inventory, beside what it was.
+CHANGED = (
+    a_device(3, node="far", device_class="l4", memory_bytes=24 * GIB, exclusive=True),
+    a_device(7, uuid="gpu-3", node="far", device_class="l4", shares_host_memory=True),
+)
+IN_PARTS = (SharingRule(device_class="l4"),)
 HOLDS = (
     HoldPolicy(name="course", from_at=BEGIN + HOUR, until_at=BEGIN + 5 * HOUR, devices=("gpu-2",), teams=("vision",)),
     HoldPolicy(name="works", from_at=BEGIN + 3 * HOUR, until_at=BEGIN + 4 * HOUR, devices=("gpu-3",)),
 )
 POLICIES = (
     Policy(),
-    Policy(teams=TEAMS, quotas=(QuotaRule(user="*", devices=2), QuotaRule(team="*", gpu_hours=6, window_seconds=DAY))),
+    Policy(
+        teams=TEAMS,
+        quotas=(QuotaRule(user="*", devices=2), QuotaRule(team="*", gpu_hours=6, window_seconds=DAY)),
+        sharing=IN_PARTS,
+    ),
     Policy(
         teams=TEAMS,
         quotas=(QuotaRule(team="vision", share_devices=2), QuotaRule(team="speech", share_devices=1)),
         preemptions_per_day=2,
+        sharing=IN_PARTS,
+        drains=(),
     ),
-    Policy(teams=TEAMS, holds=HOLDS, preemptions_per_day=1),
+    Policy(teams=TEAMS, holds=HOLDS, preemptions_per_day=1, sharing=IN_PARTS),
     Policy(
         teams=TEAMS,
         holds=HOLDS[:1],
         quotas=(QuotaRule(user="*", device_class="*", devices=1), QuotaRule(queue="interactive", devices=2)),
         order_multiple=0,
+        sharing=(SharingRule(device="gpu-3"),),
+        drains=(Condition.FAULTY, Condition.HOT),
     ),
 )
 
@@ -220,9 +253,10 @@ class Checked(Play):
 
     def let_all_run(self) -> None:
         """Everything is released, mended and given time: then all that can run does run. Nobody starves."""
-        self.do(LoadPolicy(policy=Policy(teams=TEAMS, quotas=())))
+        self.do(LoadPolicy(policy=Policy(teams=TEAMS, quotas=(), sharing=IN_PARTS)))
         self.do(SeeDevices(pool="local", devices=DEVICES))
         self.world.readings.clear()
+        self.world.uses.clear()
         for device in DEVICES:
             self.do(Uncordon(device=device.uuid, by="op"))
         for it in list(self.world.queued()):
@@ -282,6 +316,16 @@ class Lives(RuleBasedStateMachine):
         """A part of the shareable device."""
         make = a_reservation if reserved else a_job
         self.play.do(make(owner, seconds=HOUR, memory_bytes=gib * GIB))
+
+    @rule(
+        owner=some_owner,
+        on=st.sampled_from((("gpu-0",), ("gpu-1", "gpu-2"), ("gpu-2", "mig-4:0"), ("gpu-3",), ("gpu-0", "gpu-9"))),
+        devices=st.sampled_from((1, 1, 2)),
+        gib=st.sampled_from((None, None, 6)),
+    )
+    def submit_by_hand(self, owner, on, devices, gib):
+        """Only these devices, some of which can never serve."""
+        self.play.do(a_job(owner, devices, HOUR, on=on, memory_bytes=gib * GIB if gib else None))
 
     @rule(owner=some_owner, devices=st.sampled_from((1, 1, 2)), hours=st.sampled_from((1, 2, 6)), held=st.booleans())
     def submit_a_reservation(self, owner, devices, hours, held):
@@ -374,25 +418,58 @@ class Lives(RuleBasedStateMachine):
         """An operator's word."""
         self.play.do(which(device=device, by="op"))
 
-    @rule(device=some_device, condition=st.sampled_from((None, None, None, None, *Condition)))
-    def see_a_condition(self, device, condition):
+    @rule(device=some_device, condition=st.sampled_from((None,) * 8 + tuple(Condition)), was_reset=st.booleans())
+    def see_a_condition(self, device, condition, was_reset):
         """A device has something, or nothing any more."""
-        self.play.do(SeeCondition(device=device, condition=condition))
+        self.play.do(SeeCondition(device=device, condition=condition, was_reset=was_reset))
 
-    @rule(missing=st.sampled_from((None, None, None, None, *DEVICES)))
-    def see_devices(self, missing):
-        """One is missing, or all are back."""
-        self.play.do(SeeDevices(pool="local", devices=tuple(device for device in DEVICES if device is not missing)))
+    @rule(which_of_them=some_of_them)
+    def see_above_share(self, which_of_them):
+        """Somebody uses more than their part, or is said to."""
+        self.play.do(SeeAboveShare(workload=self.pick(which_of_them)))
 
-    @rule(device=some_device, used_gib=st.sampled_from((None, 0, 15, 30)))
-    def read(self, device, used_gib):
-        """NVML says how much memory is taken; it is no event."""
+    @rule(missing=st.sampled_from((None, None, None, None, *DEVICES)), changed=st.sampled_from((None, None, *CHANGED)))
+    def see_devices(self, missing, changed):
+        """One is missing, or is another now, or all are back and read clean."""
+        there = {device.uuid: device for device in DEVICES if device is not missing}
+        if changed is not None:
+            there[changed.uuid] = changed
+        self.play.do(SeeDevices(pool="local", devices=tuple(there.values())))
+        for uuid in there if missing is None else ():
+            self.play.do(SeeCondition(device=uuid, condition=None))
+
+    @rule(
+        device=st.sampled_from(("gpu-0", "gpu-3", "gpu-3", "mig-4:0")),
+        used_gib=st.sampled_from((None, 0, 15, 30)),
+        reserved_gib=st.sampled_from((None, 0, 2)),
+        uses=st.none()
+        | st.lists(st.tuples(st.sampled_from(UseKind), st.sampled_from((None, 0, 1, 5, 12))), max_size=3),
+    )
+    def read(self, device, used_gib, reserved_gib, uses):
+        """NVML says how much memory is taken, and by whom, as far as that is known; it is no event."""
         total = self.play.world.devices[device].memory_bytes if device in self.play.world.devices else None
         used = None if used_gib is None else min(used_gib * GIB, total or 0)
         self.play.world.readings[device] = Reading(
-            uuid=device, at=self.play.now, memory_used_bytes=used, memory_total_bytes=total
+            uuid=device,
+            at=self.play.now,
+            memory_used_bytes=used,
+            memory_total_bytes=total,
+            memory_reserved_bytes=None if reserved_gib is None else reserved_gib * GIB,
         )
+        self.play.world.uses.pop(device, None)
+        if uses is not None:
+            self.play.world.uses[device] = tuple(self._use(device, *use) for use in uses)
         self.play.do(Tick())
+
+    def _use(self, device: str, kind: UseKind, gib: int | None) -> Use:
+        """A process of one of the holders, if it is one of a holder; the largest part is exceeded now and then."""
+        holders = self.play.world.holders_of(device)
+        return Use(
+            pid=4711,
+            kind=kind,
+            workload=holders[gib % len(holders)].id if holders and gib else None,
+            memory_bytes=None if gib is None else gib * GIB,
+        )
 
     def pick(self, which: int) -> int:
         """A workload by its place among those that have not ended, or among all."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from itertools import combinations
 
-from jupyter_gpu.model import Kind, State, WaitingReason, Workload, World
+from jupyter_gpu.model import Ask, Kind, State, WaitingReason, Workload, World
 
 EARLIER = {WaitingReason.PAUSED, WaitingReason.NOT_BEFORE, WaitingReason.BACK_OFF}
 BOUND = {WaitingReason.QUOTA, WaitingReason.BUDGET}
@@ -20,19 +20,60 @@ def could_serve(world: World, it: Workload, uuid: str) -> bool:
         return False
     if ask.pool not in (None, device.pool) or ask.device_class not in (None, device.device_class):
         return False
+    if (ask.on and uuid not in ask.on) or (ask.devices > 1 and device.card is not None):
+        return False
     held = [w for w in world.workloads.values() if w.lease is not None and uuid in w.lease.devices]
-    reading = world.readings.get(uuid)
-    free = None
-    if reading is not None and None not in (reading.memory_total_bytes, reading.memory_used_bytes):
-        free = max(0, reading.memory_total_bytes - reading.memory_used_bytes)
     if ask.memory_bytes is None:
+        free = free_by_nvml(world, uuid)
         enough = ask.min_free_bytes is None or free is None or free >= ask.min_free_bytes
         big_enough = device.memory_bytes is None or device.memory_bytes >= (ask.min_free_bytes or 0)
         return not held and enough and big_enough
-    if not device.shareable or device.memory_bytes is None or any(w.lease.memory_bytes is None for w in held):
+    if not is_shared(world, uuid) or any(w.lease.memory_bytes is None for w in held):
         return False
-    left = device.memory_bytes - sum(w.lease.memory_bytes for w in held)
-    return ask.memory_bytes <= (left if free is None else min(left, free))
+    return ask.memory_bytes <= left_of(world, uuid, held)
+
+
+def is_shared(world: World, uuid: str) -> bool:
+    """Whether the policy of now, and the device, let parts of it be leased."""
+    device = world.devices[uuid]
+    if device.memory_bytes is None or device.exclusive or device.shares_host_memory:
+        return False
+    return any(
+        (rule.device is None or rule.device == uuid)
+        and (rule.device_class is None or rule.device_class == device.device_class)
+        for rule in world.policy.sharing
+    )
+
+
+def free_by_nvml(world: World, uuid: str) -> int | None:
+    """What a reading says is free."""
+    reading = world.readings.get(uuid)
+    if reading is None or None in (reading.memory_total_bytes, reading.memory_used_bytes):
+        return None
+    return max(0, reading.memory_total_bytes - reading.memory_used_bytes - (reading.memory_reserved_bytes or 0))
+
+
+def left_of(world: World, uuid: str, held: list[Workload]) -> int:
+    """What of a shared device could be leased: all but what somebody has, or may come to use of their part."""
+    reading = world.readings.get(uuid)
+    left = world.devices[uuid].memory_bytes
+    if reading is not None and reading.memory_reserved_bytes is not None:
+        left -= reading.memory_reserved_bytes
+    uses = world.uses.get(uuid)
+    if uses is None or [use for use in uses if use.memory_bytes is None]:
+        for w in held:
+            left -= w.lease.memory_bytes
+        free = free_by_nvml(world, uuid)
+        return left if free is None else min(left, free)
+    of_holders = 0
+    for w in held:
+        used = sum(use.memory_bytes for use in uses if use.kind == "holder" and use.workload == w.id)
+        of_holders += used
+        left -= max(used, w.lease.memory_bytes)
+    of_others = sum(use.memory_bytes for use in uses) - of_holders
+    if reading is not None and reading.memory_used_bytes is not None:
+        of_others = max(of_others, reading.memory_used_bytes - of_holders)
+    return left - of_others
 
 
 def fits(world: World, it: Workload, without: frozenset[str] = frozenset()) -> bool:
@@ -114,12 +155,37 @@ def is_eligible(world: World, it: Workload, now: float) -> bool:
 
 
 def withheld(world: World, it: Workload, now: float) -> frozenset[str]:
-    """The devices of holds that have begun or will begin while it may still be there, at the latest."""
-    found: set[str] = set()
+    """The devices of holds that have begun or will begin while it may still be there; and where it died, if it can."""
+    found = shunned(world, it, now)
     for hold in world.policy.holds:
         if hold.until_at > now and it.owner not in hold.users and it.team not in hold.teams:
             found |= set(hold.devices)
     return frozenset(found)
+
+
+def shunned(world: World, it: Workload, now: float) -> set[str]:
+    """The devices on which it died of the hardware not long ago, if there are others that could serve it one day."""
+    bad = set(it.avoids) if it.avoids_until is not None and now < it.avoids_until else set()
+    ask = it.ask
+    others = [
+        (device.pool, device.node, (device.link_group or uuid) if ask.same_link_group else "")
+        for uuid, device in world.devices.items()
+        if uuid not in bad and not device.cordoned and device.condition is None and could_ever_serve(world, ask, uuid)
+    ]
+    return bad if any(others.count(place) >= ask.devices for place in others) else set()
+
+
+def could_ever_serve(world: World, ask: Ask, uuid: str) -> bool:
+    """Whether a device is of the kind, whoever holds it."""
+    device = world.devices[uuid]
+    if ask.pool not in (None, device.pool) or ask.device_class not in (None, device.device_class):
+        return False
+    if (ask.on and uuid not in ask.on) or (ask.devices > 1 and device.card is not None):
+        return False
+    if ask.memory_bytes is not None and not is_shared(world, uuid):
+        return False
+    size = device.memory_bytes
+    return size is None or size >= max(ask.memory_bytes or 0, ask.min_free_bytes or 0)
 
 
 def grant_problems(world: World, it: Workload, now: float) -> list[str]:
@@ -133,6 +199,8 @@ def grant_problems(world: World, it: Workload, now: float) -> list[str]:
             found.append(f"{it.title} was granted {uuid}, which is not well")
         if not could_serve(world, before, uuid):
             found.append(f"{it.title} was granted {uuid}, which does not serve it")
+        if uuid in shunned(world, before, now):
+            found.append(f"{it.title} was granted {uuid}, on which it died, though there are others")
         for hold in world.policy.holds:
             entitled = it.owner in hold.users or it.team in hold.teams
             if uuid in hold.devices and not entitled and hold.from_at <= now < hold.until_at:
@@ -140,6 +208,8 @@ def grant_problems(world: World, it: Workload, now: float) -> list[str]:
             ends_late = it.kind is Kind.RESERVATION and now < hold.until_at and it.lease.ends_at > hold.from_at
             if uuid in hold.devices and not entitled and ends_late:
                 found.append(f"{it.title} was granted {uuid} beyond the beginning of the hold {hold.name}")
+    if len(it.lease.devices) > 1 and any(world.devices[uuid].card is not None for uuid in it.lease.devices):
+        found.append(f"{it.title} was granted a MIG device beside others")
     if len(it.lease.devices) != it.ask.devices:
         found.append(f"{it.title} asked for {it.ask.devices} devices and got {len(it.lease.devices)}")
     classes = [world.devices[uuid].device_class for uuid in it.lease.devices]

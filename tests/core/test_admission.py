@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import re
+
 import msgspec
 import pytest
 
 from jupyter_gpu.core.admission import LONGEST_SECONDS
 from jupyter_gpu.errors import Conflict, InvalidAsk, LimitExceeded, NotAllowed
-from jupyter_gpu.model import Ask, Cancel, Kind, Policy, Profile, QueuePolicy, SeeDevices, Submit
+from jupyter_gpu.model import Ask, Cancel, Kind, Policy, Profile, QueuePolicy, SeeDevices, SharingRule, Submit
 from jupyter_gpu.model.policy import DEFERRED, INTERACTIVE, TRAINING
-from tests.world import DAY, GIB, HOUR, Play, a_device, a_job, a_reservation, a_spec
+from tests.world import DAY, GIB, HOUR, Play, a_device, a_job, a_mig_device, a_reservation, a_spec
 
 MACHINE = (
     *(a_device(index, link_group="a" if index < 2 else "b") for index in range(4)),
-    a_device(4, node="other", device_class="l4", memory_bytes=24 * GIB, shareable=True),
+    a_device(4, node="other", device_class="l4", memory_bytes=24 * GIB),
 )
+#: The other node's device in parts.
+SHARED = Policy(sharing=(SharingRule(device_class="l4"),))
 
 
 @pytest.mark.parametrize(
@@ -45,7 +49,7 @@ MACHINE = (
 )
 def test_what_cannot_be_meant_is_refused_with_the_word_that_is_wrong(command, said):
     """InvalidAsk, in a sentence, with a hint; nothing is left behind."""
-    play = Play(MACHINE)
+    play = Play(MACHINE, SHARED)
 
     with pytest.raises(InvalidAsk, match=said) as refused:
         play.do(command)
@@ -72,7 +76,7 @@ def test_what_cannot_be_meant_is_refused_with_the_word_that_is_wrong(command, sa
 def test_more_than_there_could_ever_be_is_refused(command, said):
     """What would wait for ever is refused at once, with the number that could be had."""
     with pytest.raises(LimitExceeded, match=said):
-        Play(MACHINE).do(command)
+        Play(MACHINE, SHARED).do(command)
 
 
 def test_without_devices_an_ask_for_none_still_runs():
@@ -205,36 +209,91 @@ def test_a_key_with_another_command_is_a_slip_and_not_a_success():
     assert list(play.world.workloads) == [first]
 
 
-SLICES = tuple(
-    a_device(5 + index, uuid=f"MIG-{index}", device_class="mig-3g.40gb", memory_bytes=40 * GIB) for index in range(2)
-)
+SLICES = tuple(a_mig_device(slot, uuid=f"MIG-{slot - 1}") for slot in (1, 2))
 
 
+@pytest.mark.parametrize("make", [a_job, a_reservation])
 @pytest.mark.parametrize(
-    ("devices", "device_class", "said"),
+    ("words", "said"),
     [
-        (2, "mig-3g.40gb", "one kernel for each"),
-        (2, None, "Name a class of whole GPUs"),
+        ({"devices": 2, "device_class": "mig-3g.40gb"}, "drops the others$"),
+        ({"devices": 2, "on": ("MIG-0", "MIG-1")}, "drops the others$"),
+        ({"devices": 2, "on": ("MIG-0", "gpu-0")}, "of whole GPUs among GPU 0:1, GPU 0 the most on one node is 1"),
+        ({"devices": 3}, "of whole GPUs the most on one node is 2"),
     ],
 )
-def test_two_mig_devices_for_one_kernel_are_refused_at_the_ask(devices, device_class, said):
-    """CUDA shows a process one MIG device and drops the others in silence (pytorch/pytorch#102715)."""
+def test_two_mig_devices_for_one_ask_are_refused_at_once(make, words, said):
+    """CUDA shows a process one MIG device and drops the others in silence, a whole GPU beside it too: for whoever asks.
+
+    Never a success that wastes a slice (pytorch/pytorch#102715, pytorch/pytorch#130181).
+    """
     play = Play((a_device(0), a_device(1), *SLICES))
 
     with pytest.raises(LimitExceeded, match="CUDA shows a process the first") as refused:
-        play.reservation(devices=devices, device_class=device_class)
+        play.do(make(**words))
 
-    assert said in str(refused.value.hint)
+    assert re.search(said, refused.value.message)
+    assert "make one ask for each" in str(refused.value.hint)
 
 
-def test_what_one_kernel_can_see_is_granted_to_it():
-    """One slice; several whole GPUs by their class; several slices to a job, which may run many processes."""
+def test_what_one_process_can_see_is_granted():
+    """One MIG device, or several whole GPUs."""
     play = Play((a_device(0), a_device(1), *SLICES))
 
-    whole = play.reservation(devices=2, device_class=a_device(0).device_class)
-    one = play.reservation(device_class="mig-3g.40gb")
+    assert play.devices_of(play.reservation(devices=2)) == ("gpu-0", "gpu-1")
+    assert play.devices_of(play.reservation(device_class="mig-3g.40gb")) == ("MIG-0",)
 
-    assert len(play[whole].lease.devices) == 2
-    assert play[one].lease.devices[0].startswith("MIG-")
-    play.do(Cancel(workload=one, by="bob"))
-    assert play.job(devices=2, device_class="mig-3g.40gb")
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ({"shares_host_memory": True}, "GPU 0: its memory is the machine's own, so no part of it can be leased"),
+        ({"shares_host_memory": True, "memory_bytes": None}, "the machine's own"),
+        ({"exclusive": True}, "GPU 0: its compute mode is exclusive, which lets one process in at a time"),
+        ({"memory_bytes": None}, "how much memory it has is not known"),
+    ],
+)
+def test_a_part_of_what_cannot_be_shared_is_refused_with_the_reason(words, said):
+    """One pool with the CPU (wookayin/gpustat#179), or a compute mode for one process (pytorch/pytorch#3871)."""
+    play = Play([a_device(0, **words)], Policy(sharing=(SharingRule(),)))
+
+    with pytest.raises(LimitExceeded, match="a part of a GPU's memory cannot be had") as refused:
+        play.do(a_job(memory_bytes=GIB))
+
+    assert said in refused.value.message
+
+
+def test_each_device_has_its_own_reason():
+    """Of the kind that was asked for, by name."""
+    devices = (a_device(0, exclusive=True), a_device(1), a_device(2, shares_host_memory=True), a_device(3))
+    play = Play(devices, Policy(sharing=(SharingRule(device="gpu-0"),)))
+
+    with pytest.raises(LimitExceeded) as refused:
+        play.do(a_job(memory_bytes=GIB))
+
+    assert refused.value.message == (
+        "a part of a GPU's memory cannot be had: GPU 0: its compute mode is exclusive, which lets one process in at a "
+        "time; GPU 1, GPU 3: no rule of `sharing` in the policy names it; GPU 2: its memory is the machine's own, so "
+        "no part of it can be leased"
+    )
+
+
+@pytest.mark.parametrize(
+    ("words", "error", "said"),
+    [
+        ({"on": ("gpu-9",)}, InvalidAsk, "there is no GPU 'gpu-9'"),
+        ({"on": ("gpu-0",), "devices": 2}, InvalidAsk, "2 GPUs cannot be placed on GPU 0"),
+        ({"on": ("gpu-0", "gpu-0"), "devices": 2}, InvalidAsk, "2 GPUs cannot be placed on GPU 0"),
+        ({"on": ("gpu-0", "gpu-1"), "devices": 2}, LimitExceeded, "among GPU 0, GPU 1 cannot be had on one node"),
+        ({"on": ("gpu-0",), "device_class": "l4"}, LimitExceeded, "of class l4 among GPU 0"),
+        ({"on": ("gpu-0",), "min_free_bytes": 90 * GIB}, LimitExceeded, "with 90GiB among GPU 0"),
+        ({"on": ("gpu-0",), "devices": 0}, InvalidAsk, "0 devices on a certain GPU"),
+        ({"on": ("gpu-0",), "memory_bytes": GIB}, LimitExceeded, "no GPU of this kind is shared"),
+    ],
+)
+def test_a_placement_by_hand_that_can_never_be_is_refused(words, error, said):
+    """Unknown names, too few, or ones that can never serve together."""
+    play = Play([a_device(0), a_device(1, node="far", device_class="l4")])
+
+    with pytest.raises(error, match=said):
+        play.do(a_job(**words))

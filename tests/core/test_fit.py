@@ -5,8 +5,18 @@ from __future__ import annotations
 import pytest
 
 from jupyter_gpu.errors import LimitExceeded
-from jupyter_gpu.model import Condition, EndReason, Outcome, Policy, Reading, SeeCondition, State, WaitingReason
-from tests.world import BEGIN, DAY, GIB, HOUR, SAVED, Play, a_device
+from jupyter_gpu.model import (
+    Condition,
+    EndReason,
+    Outcome,
+    Policy,
+    Reading,
+    SeeCondition,
+    SharingRule,
+    State,
+    WaitingReason,
+)
+from tests.world import BEGIN, DAY, GIB, HOUR, SAVED, Play, a_device, a_mig_device
 
 
 def read(play: Play, uuid: str, used_gib: float) -> None:
@@ -97,14 +107,18 @@ def test_what_is_not_well_serves_nobody(condition):
 # -- memory
 
 
-def shareable(count: int = 1) -> list:
+#: All devices may be leased in parts.
+SHARED = Policy(sharing=(SharingRule(),))
+
+
+def sharing(count: int = 1, **words) -> Play:
     """Devices of which parts may be leased."""
-    return [a_device(index, shareable=True) for index in range(count)]
+    return Play([a_device(index, **words) for index in range(count)], SHARED)
 
 
 def test_parts_of_a_shareable_device_never_sum_above_what_it_has():
     """Three of thirty do not fit into eighty."""
-    play = Play(shareable())
+    play = sharing()
     jobs = [play.job(memory_bytes=30 * GIB) for _ in range(3)]
 
     assert [play.state(job) for job in jobs] == [State.ACTIVE, State.ACTIVE, State.QUEUED]
@@ -112,7 +126,7 @@ def test_parts_of_a_shareable_device_never_sum_above_what_it_has():
 
 def test_a_part_goes_where_it_fills_best():
     """The fullest that still has room, so that the other stays whole."""
-    play = Play(shareable(2))
+    play = sharing(2)
     play.job(memory_bytes=50 * GIB)
 
     assert play.devices_of(play.job(memory_bytes=20 * GIB)) == ("gpu-0",)
@@ -121,7 +135,7 @@ def test_a_part_goes_where_it_fills_best():
 
 def test_whole_and_part_exclude_each_other():
     """A whole lease shares with nobody, a part keeps the whole from being leased."""
-    play = Play(shareable())
+    play = sharing()
     part = play.running(memory_bytes=10 * GIB)
     whole = play.job("bob")
     assert play.state(whole) is State.QUEUED
@@ -132,14 +146,14 @@ def test_whole_and_part_exclude_each_other():
 
 def test_a_device_that_is_not_shareable_is_leased_whole_or_not_at_all():
     """Only what an admin allowed is shared."""
-    play = Play([a_device(0), a_device(1, shareable=True)])
+    play = Play(2, Policy(sharing=(SharingRule(device="gpu-1"),)))
 
     assert play.devices_of(play.job(memory_bytes=GIB)) == ("gpu-1",)
 
 
 def test_memory_that_somebody_took_outside_the_queue_counts():
     """By NVML, for parts and for whole devices that must have so much free."""
-    play = Play(shareable(2))
+    play = sharing(2)
     read(play, "gpu-0", 60)
     read(play, "gpu-1", 1)
 
@@ -150,7 +164,7 @@ def test_memory_that_somebody_took_outside_the_queue_counts():
 
 def test_a_missing_reading_is_not_zero():
     """Not known is not full: the leases decide."""
-    play = Play(shareable())
+    play = sharing()
     play.world.readings["gpu-0"] = Reading(uuid="gpu-0", at=BEGIN)
 
     assert play.state(play.job(memory_bytes=70 * GIB)) is State.ACTIVE
@@ -158,7 +172,7 @@ def test_a_missing_reading_is_not_zero():
 
 def test_a_part_may_preempt_a_whole():
     """Somebody's training that holds a shareable device yields to an interactive part of it."""
-    play = Play(shareable())
+    play = sharing()
     job = play.running()
     play.later(HOUR)
 
@@ -171,7 +185,7 @@ def test_a_part_may_preempt_a_whole():
 
 def test_a_whole_preempts_all_the_parts_or_none():
     """A device with two holders is free only when both are gone; where one is protected, nobody is moved in vain."""
-    play = Play(shareable())
+    play = sharing()
     first = play.running("ada", memory_bytes=10 * GIB)
     play.later(HOUR)
     second = play.running("cleo", memory_bytes=10 * GIB)
@@ -189,7 +203,7 @@ def test_a_whole_preempts_all_the_parts_or_none():
 
 def test_a_whole_is_not_starved_by_parts():
     """The first in line for the whole device holds it back from parts that would stay too long."""
-    play = Play(shareable())
+    play = sharing()
     play.running("ada", memory_bytes=10 * GIB, seconds=HOUR)
     whole = play.job("bob", seconds=HOUR)
     long = play.job("cleo", memory_bytes=10 * GIB, seconds=DAY)
@@ -200,7 +214,7 @@ def test_a_whole_is_not_starved_by_parts():
 
 def test_a_part_that_waits_first_does_not_leave_the_whole_behind_it_without_a_start():
     """Parts and wholes each have a first in line."""
-    play = Play([a_device(0, shareable=True), a_device(1)], Policy(order_multiple=0))
+    play = Play(2, Policy(order_multiple=0, sharing=(SharingRule(device="gpu-0"),)))
     play.running("ada", seconds=HOUR, memory_bytes=70 * GIB)
     play.job("bob", memory_bytes=20 * GIB, seconds=HOUR)
     whole = play.job("bob", devices=2, seconds=HOUR)
@@ -219,3 +233,110 @@ def test_placement_is_the_same_every_time():
 def _first(order: list[int]) -> str:
     play = Play([a_device(index) for index in order])
     return play.devices_of(play.job())[0]
+
+
+# -- placed by hand
+
+
+def test_who_names_devices_gets_these_and_no_others():
+    """By their UUIDs, whatever the best fit would be."""
+    play = Play(4)
+
+    assert play.devices_of(play.job(on=("gpu-2",))) == ("gpu-2",)
+    assert play.devices_of(play.job(devices=2, on=("gpu-3", "gpu-1", "gpu-2"))) == ("gpu-1", "gpu-3")
+
+
+def test_who_names_devices_waits_for_these():
+    """Though others are free; and whoever names others, or none, has an answer of their own."""
+    play = Play(3)
+    play.running(on=("gpu-1",))
+
+    waits = play.job("bob", on=("gpu-1",))
+    assert play.waiting(waits) is WaitingReason.DEVICES
+    assert play.devices_of(play.job("bob", on=("gpu-2",))) == ("gpu-2",)
+    assert play.devices_of(play.job("bob")) == ("gpu-0",)
+
+
+def test_who_names_a_device_that_is_gone_waits_for_just_that():
+    """The others are all there: that does not help this one."""
+    play = Play(2)
+    play.do(SeeCondition(device="gpu-0", condition=Condition.LOST))
+    play.running()
+
+    assert play.waiting(play.job("bob", on=("gpu-0",))) is WaitingReason.ENGINE
+    assert play.waiting(play.job("bob", on=("gpu-1",))) is WaitingReason.DEVICES
+
+
+def test_who_names_a_device_moves_who_is_on_it():
+    """The better claim is to that device, so nobody on another is moved."""
+    play = Play(2)
+    first, second = play.running("ada"), play.running("cleo")
+    play.later(HOUR)
+
+    wanted = play.reservation(on=("gpu-1",))
+
+    assert play.waiting(wanted) is WaitingReason.CLEARING
+    assert (play.state(first), play.state(second)) == (State.ACTIVE, State.YIELDING)
+
+
+def test_each_named_device_has_a_first_in_line():
+    """The start of one is held back from long work that could go there, and that of the other too."""
+    play = Play(3, Policy(order_multiple=0))
+    play.running("ada", seconds=HOUR, on=("gpu-0",))
+    for on in (("gpu-0", "gpu-1"), ("gpu-0", "gpu-2")):
+        play.job("bob", devices=2, seconds=HOUR, on=on)
+
+    assert play.waiting(play.job("cleo", seconds=DAY)) is WaitingReason.DEVICES
+    assert play.devices_of(play.job("cleo", seconds=HOUR)) == ("gpu-1",)
+
+
+# -- MIG devices beside whole GPUs
+
+
+def mixed() -> Play:
+    """One whole GPU of 80 GiB; a card in two halves, and one in two eighths."""
+    eighth = {"device_class": "mig-1g.10gb", "memory_bytes": 10 * GIB}
+    return Play([
+        a_device(2),
+        *(a_mig_device(slot) for slot in (1, 2)),
+        *(a_mig_device(slot, card=1, **eighth) for slot in (1, 2)),
+    ])  # fmt: skip
+
+
+def test_who_says_nothing_of_size_gets_a_whole_gpu_and_never_a_slice_by_surprise():
+    """A whole one while there is one, then the largest there is."""
+    play = mixed()
+
+    got = [play.devices_of(play.job(owner)) for owner in ("a", "b", "c", "d", "e")]
+
+    assert got == [("gpu-2",), ("mig-0:1",), ("mig-0:2",), ("mig-1:1",), ("mig-1:2",)]
+
+
+def test_who_says_how_much_must_be_free_gets_the_smallest_that_has_it():
+    """So the whole ones stay for those who need them."""
+    play = mixed()
+
+    asked = (8, 8, 8, 30, 50)
+
+    assert [play.devices_of(play.job(min_free_bytes=gib * GIB)) for gib in asked] == [
+        ("mig-1:1",), ("mig-1:2",), ("mig-0:1",), ("mig-0:2",), ("gpu-2",),
+    ]  # fmt: skip
+
+
+def test_several_devices_are_whole_ones():
+    """MIG devices are no parts of a larger ask, however many are free (pytorch/pytorch#102715)."""
+    play = Play([a_mig_device(1), a_mig_device(2), a_device(1), a_device(2)])
+    play.job()
+
+    assert play.waiting(play.job(devices=2)) is WaitingReason.DEVICES
+
+
+def test_one_card_is_filled_before_the_next_is_begun():
+    """A card on which nobody is can be split anew."""
+    play = Play([a_mig_device(slot, card=card) for card in (0, 1) for slot in (1, 2, 3)])
+    words = {"device_class": "mig-3g.40gb"}
+    jobs = [play.running(**words) for _ in range(4)]
+    assert play.devices_of(jobs[3]) == ("mig-1:1",)
+    play.exit(jobs[0])
+
+    assert [play.devices_of(play.job(**words)) for _ in range(2)] == [("mig-0:1",), ("mig-1:2",)]

@@ -14,6 +14,7 @@ from jupyter_gpu.model import (
     QueuePolicy,
     QuotaRule,
     Release,
+    SharingRule,
     State,
     WaitingReason,
 )
@@ -331,8 +332,8 @@ def test_a_promised_start_moves_with_an_extension():
 
 def test_everybody_who_waits_has_one_reason():
     """All of a changed line is told in one event, and nothing is told twice."""
-    policy = Policy(holds=(HoldPolicy(name="m", from_at=BEGIN, until_at=BEGIN + DAY, devices=("gpu-1",)),))
-    play = Play([a_device(0), a_device(1), a_device(2, shareable=True)], policy)
+    hold = HoldPolicy(name="m", from_at=BEGIN, until_at=BEGIN + DAY, devices=("gpu-1",))
+    play = Play(3, Policy(holds=(hold,), sharing=(SharingRule(device="gpu-2"),)))
     play.running("ada")
     play.running("ada")
     reasons = {

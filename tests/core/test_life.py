@@ -345,27 +345,14 @@ def test_a_probe_of_devices_that_are_not_its_own_says_nothing():
     assert play.do(SeeProbe(workload=job, unclear=("gpu-1", "gpu-9"))) == [f"ended (succeeded) {job}"]
 
 
-@pytest.mark.parametrize("condition", [Condition.NOT_CLEAR, Condition.FOREIGN, Condition.UNREADABLE])
-def test_a_clear_reading_ends_the_lighter_conditions(condition):
-    """Not-clear and foreign end at the first clear reading."""
+@pytest.mark.parametrize("condition", sorted(set(Condition) - {Condition.FAULTY}))
+def test_a_clean_reading_ends_all_but_a_hardware_fault(condition):
+    """A device that is well again is free again by itself."""
     play = Play(1)
 
     assert play.do(SeeCondition(device="gpu-0", condition=condition)) == ["device-marked"]
     assert play.do(SeeCondition(device="gpu-0", condition=condition)) == []
     assert play.do(SeeCondition(device="gpu-0", condition=None)) == ["device-marked"]
-    assert play.world.devices["gpu-0"].condition is None
-
-
-def test_a_hardware_fault_outlives_readings_and_ends_by_an_operator_or_the_inventory():
-    """A lost card that answers again once is not yet well."""
-    play = Play(1)
-    play.do(SeeCondition(device="gpu-0", condition=Condition.LOST))
-
-    assert play.do(SeeCondition(device="gpu-0", condition=None)) == []
-    assert play.do(SeeCondition(device="gpu-0", condition=Condition.FOREIGN)) == []
-    assert play.do(Uncordon(device="gpu-0", by="op")) == ["device-marked"]
-    play.do(SeeCondition(device="gpu-0", condition=Condition.LOST))
-    assert play.do(SeeDevices(pool="local", devices=(a_device(0),))) == ["device-appeared"]
     assert play.world.devices["gpu-0"].condition is None
 
 

@@ -2,14 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis.stateful import run_state_machine_as_test
+from msgspec.structs import replace
 
-from jupyter_gpu.core import decide, holds, lifecycle, observed, placement, planner, quota, victims
-from jupyter_gpu.model import Kind, Policy, QuotaRule, Release, WaitingReason, World
-from tests.core.machine import Checked, Lives, Wrong
-from tests.world import HOUR, SAVED, a_job, a_reservation
+from jupyter_gpu.core import decide, holds, lifecycle, observed, placement, planner, quota, spare, victims
+from jupyter_gpu.model import (
+    Cordon,
+    EndReason,
+    Kind,
+    Outcome,
+    Policy,
+    QuotaRule,
+    Reading,
+    Release,
+    Use,
+    UseKind,
+    WaitingReason,
+    World,
+)
+from tests.core.machine import POLICIES, Checked, Lives, Wrong
+from tests.world import GIB, HOUR, SAVED, a_job, a_reservation
 
 BRIEF = settings(
     max_examples=20,
@@ -79,6 +95,41 @@ def share_without_counting(patch):
     patch.setattr(placement, "spare_bytes", lambda _, device, *__: device.memory_bytes)
 
 
+def forget_strangers(patch):
+    """What no lease explains counts as free."""
+    patch.setattr(spare, "_unexplained_bytes", lambda *_: 0)
+
+
+def forget_who_uses_more(patch):
+    """A holder takes its part and no more, whatever it really uses."""
+    before = spare._used_by
+    patch.setattr(spare, "_used_by", lambda *of: {} if before(*of) else before(*of))
+    patch.setattr(spare, "_unexplained_bytes", lambda *_: 0)
+
+
+def join_mig_devices(patch):
+    """Several MIG devices make up one ask."""
+    patch.setattr(placement, "is_mig", lambda _: False)
+
+
+def ignore_the_hand(patch):
+    """Who names devices gets others."""
+    before = placement.suits
+    for room in (placement, planner):
+        patch.setattr(room, "suits", lambda device, ask: before(device, replace(ask, on=())))
+
+
+def go_back_to_where_it_died(patch):
+    """What died of the hardware is sent there again."""
+    patch.setattr(planner, "avoided", lambda *_: frozenset())
+
+
+def share_what_nobody_shares(patch):
+    """The inventory, not the policy, says what is shared."""
+    patch.setattr(observed, "shared_by", lambda _, device: replace(device, shareable=device.device_class == "l4"))
+    patch.setattr(placement, "_is_shared", lambda device: device.shareable and device.memory_bytes is not None)
+
+
 def ignore_holds(patch):
     """Everybody is entitled to every hold."""
     patch.setattr(holds, "is_entitled", lambda *_: True)
@@ -125,7 +176,8 @@ def forget_to_unindex(patch):
 
 FAULTS = (
     ignore_cordons, keep_the_lease, count_one_too_few, protect_nobody, move_reservations, share_without_counting,
-    ignore_holds, believe_late_words, serve_the_last_first, forget_to_unindex,
+    join_mig_devices, ignore_the_hand, share_what_nobody_shares, believe_late_words, serve_the_last_first,
+    forget_to_unindex,
 )  # fmt: skip
 
 
@@ -136,6 +188,61 @@ def test_a_planted_fault_is_found(plant, monkeypatch):
 
     with pytest.raises(Wrong):
         run_state_machine_as_test(Lives, settings=UNTIL_CAUGHT)
+
+
+def wait_for_a_hold(play: Checked) -> None:
+    """A reservation that reaches into a hold for others."""
+    for uuid in ("gpu-0", "gpu-1", "gpu-3", "mig-4:0", "mig-4:1"):
+        play.do(Cordon(device=uuid, by="op"))
+    play.do(a_reservation("cleo", seconds=6 * HOUR))
+
+
+def die_of_the_hardware(play: Checked) -> None:
+    """An attempt that died on the device that is still the first choice."""
+    job = play.running("ada")
+    play.exit(job, Outcome(end=EndReason.DEVICE_LOST, exit_code=1))
+
+
+def share_with(*uses: Use, used_gib: int) -> Callable[[Checked], None]:
+    """Another part of a device on which these are: workload 1 has 6 of its 24 GiB."""
+
+    def life(play: Checked) -> None:
+        play.running("ada", seconds=HOUR, memory_bytes=6 * GIB)
+        play.world.uses["gpu-3"] = uses
+        play.world.readings["gpu-3"] = Reading(
+            uuid="gpu-3", at=play.now, memory_used_bytes=used_gib * GIB, memory_total_bytes=24 * GIB
+        )
+        play.do(a_job("bob", seconds=HOUR, memory_bytes=10 * GIB))
+
+    return life
+
+
+@pytest.mark.parametrize(
+    ("plant", "policy", "life", "said"),
+    [
+        (ignore_holds, POLICIES[3], wait_for_a_hold, "beyond the beginning of the hold course"),
+        (go_back_to_where_it_died, POLICIES[0], die_of_the_hardware, "on which it died, though there are others"),
+        (
+            forget_strangers,
+            POLICIES[1],
+            share_with(Use(pid=1, kind=UseKind.USER, memory_bytes=12 * GIB), used_gib=12),
+            "which does not serve it",
+        ),
+        (
+            forget_who_uses_more,
+            POLICIES[1],
+            share_with(Use(pid=1, kind=UseKind.HOLDER, workload=1, memory_bytes=16 * GIB), used_gib=16),
+            "which does not serve it",
+        ),
+    ],
+)
+def test_what_chance_rarely_leads_to_is_found_too(plant, policy, life, said, monkeypatch):
+    """The same eyes, on lives that lead there; and without the fault nothing is wrong with these."""
+    life(Checked(policy))
+    plant(monkeypatch)
+
+    with pytest.raises(Wrong, match=said):
+        life(Checked(policy))
 
 
 def test_a_forgotten_cap_is_found(monkeypatch):

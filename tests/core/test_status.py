@@ -1,10 +1,36 @@
 """The one document: what a caller may see, each wait with its place and its sentence, at bounded cost."""
 
+from typing import Any
+
 import pytest
 
 from jupyter_gpu.core.status import MOST_EXPLAINED, MOST_SHOWN, status, view
-from jupyter_gpu.model import Caller, Kind, Policy, Reading, Release, Scope, State, Status, pack_bytes
-from tests.world import GIB, Play, a_job, a_reservation, a_spec
+from jupyter_gpu.model import (
+    AlertView,
+    Caller,
+    Card,
+    Condition,
+    Cordon,
+    DeviceView,
+    EndReason,
+    IsolationView,
+    Kind,
+    LoadPolicy,
+    Outcome,
+    Policy,
+    Reading,
+    Release,
+    Scope,
+    SeeCondition,
+    SharingRule,
+    State,
+    Status,
+    Use,
+    UseKind,
+    Vitals,
+    pack_bytes,
+)
+from tests.world import GIB, Play, a_device, a_job, a_mig_device, a_reservation, a_spec
 
 ADA = Caller(name="ada", account="ada", scopes=frozenset({Scope.READ}))
 GRACE = Caller(name="grace", account="grace", scopes=frozenset({Scope.READ}))
@@ -144,3 +170,195 @@ def test_what_a_kernel_has_left_behind_is_named_to_its_owner() -> None:
 
     assert before.reason == "It is over; its devices are being checked before anybody else gets them."
     assert mine.reason == f"{before.reason} GPU 0 still has processes 4711, 4712 on it."
+
+
+# -- devices as they are
+
+
+MIB = 1 << 20
+
+
+def seen_device(play: Play, caller: Caller = ADA) -> DeviceView:
+    """The first device, as a caller sees it."""
+    return seen_by(play, caller).devices[0]
+
+
+def read(play: Play, **words: Any) -> None:
+    """What NVML says of the first device."""
+    play.world.readings["gpu-0"] = Reading(uuid="gpu-0", at=play.now, memory_total_bytes=80 * GIB, **words)
+
+
+def test_what_is_used_and_what_the_driver_keeps_stand_apart() -> None:
+    """An idle board is idle, though the older call counts the reserve as used (wookayin/gpustat#141)."""
+    play = Play(devices=1)
+    read(play, memory_used_bytes=8 * MIB, memory_reserved_bytes=904 * MIB)
+
+    shown = seen_device(play)
+
+    assert (shown.memory_used_bytes, shown.memory_reserved_bytes) == (8 * MIB, 904 * MIB)
+    assert shown.note == ""
+
+
+@pytest.mark.parametrize(
+    ("words", "note"),
+    [
+        ({"vitals": Vitals(drives_display=True)}, "Drives a display, 153MiB already used."),
+        ({"drawing_pids": (7,)}, "Drives a display, 153MiB already used."),
+        ({"drawing_pids": (7,), "vitals": Vitals(drives_display=False)}, ""),
+        ({}, ""),
+    ],
+)
+def test_a_display_is_a_note_and_no_fault(words: dict[str, Any], note: str) -> None:
+    """A desktop's 153 MiB keep nobody from reserving the card (russellb/canhazgpu#5)."""
+    play = Play(devices=1)
+    read(play, memory_used_bytes=153 * MIB, processes=((7, 150 * MIB),), **words)
+
+    assert seen_device(play).note == note
+    assert play.state(play.submit(a_reservation())) is State.ACTIVE
+
+
+def test_of_a_display_only_what_it_draws_with_is_its_own_while_somebody_works() -> None:
+    """What the holder uses is not the display's; where that is not told, no amount is."""
+    play = Play(devices=1)
+    play.submit(a_reservation())
+    for drawn, note in ((150 * MIB, "Drives a display, 150MiB already used."), (None, "Drives a display.")):
+        read(play, memory_used_bytes=9 * GIB, processes=((7, drawn), (8, 8 * GIB)), drawing_pids=(7,))
+
+        assert seen_device(play).note == note
+
+
+def test_what_cannot_be_checked_is_said() -> None:
+    """Where the driver tells no memory of single processes nobody's part is checked (pytorch/pytorch#64491)."""
+    play = Play([a_device(0, exclusive=True)])
+    assert seen_device(play).note == "Its compute mode lets one process in at a time."
+
+    play = Play(1, Policy(sharing=(SharingRule(),)))
+    read(play, processes=((7, None),))
+    assert "nobody's part is checked" in seen_device(play).note
+
+
+def test_parts_are_shown_as_leased_in_all() -> None:
+    """Nothing of a shared device, a sum, and not known of one that is leased whole."""
+    play = Play(2, Policy(sharing=(SharingRule(device="gpu-0"),)))
+    assert [it.memory_leased_bytes for it in seen_by(play, ADA).devices] == [0, None]
+
+    for _ in range(2):
+        play.submit(a_job(memory_bytes=20 * GIB, on=("gpu-0",)))
+    assert seen_device(play).memory_leased_bytes == 40 * GIB
+    assert seen_by(play, ADA).workloads[0].reason.startswith("It holds 20GiB of GPU 0")
+
+
+def test_who_is_on_a_device_is_shown_with_what_the_caller_may_know() -> None:
+    """The largest first. What somebody runs is for them and operators; whose it is where names are public."""
+    play = Play(devices=1, policy=Policy(names_are_public=False))
+    job = play.running("grace")
+    play.world.uses["gpu-0"] = (
+        Use(pid=1, kind=UseKind.HOLDER, workload=job, memory_bytes=GIB, name="python", user="u1000"),
+        Use(pid=2, kind=UseKind.KERNEL, memory_bytes=None, name="ipykernel", user="ada", where="kernel of x.ipynb"),
+        Use(pid=3, kind=UseKind.SYSTEM, memory_bytes=4 * MIB, name="Xorg", user="root"),
+        Use(pid=4, kind=UseKind.UNKNOWN, memory_bytes=2 * GIB),
+    )
+
+    for_ada, for_grace, for_root = ({it.pid: it for it in seen_device(play, who).uses} for who in (ADA, GRACE, ROOT))
+
+    assert list(for_ada) == [4, 1, 3, 2]
+    assert [(it.name, it.user, it.where) for it in for_ada.values()] == [
+        ("", None, ""), ("", None, ""), ("Xorg", "root", ""), ("ipykernel", "ada", "kernel of x.ipynb"),
+    ]  # fmt: skip
+    assert (for_grace[1].name, for_grace[1].user, for_grace[2].user, for_grace[2].where) == (
+        "python",
+        "u1000",
+        None,
+        "",
+    )
+    assert (for_root[1].user, for_root[2].where) == ("u1000", "kernel of x.ipynb")
+    assert [it.foreign for it in for_ada.values()] == [True, False, False, True]
+    assert for_ada[1].workload == job
+
+    play.do(LoadPolicy(policy=Policy()))
+    assert [(it.user, it.name) for it in seen_device(play).uses if it.pid == 1] == [("u1000", "")]
+
+
+def test_a_gpu_in_mig_mode_is_a_card_beside_its_mig_devices() -> None:
+    """It shows what it still offers, and what it does not offer is not known (XuehaiPan/nvitop#5)."""
+    play = Play([a_device(1), a_mig_device(0), a_mig_device(2)])
+    play.world.readings["card-0"] = Reading(
+        uuid="card-0", at=play.now, memory_used_bytes=14_987_362_304, memory_total_bytes=42_505_273_344
+    )
+    bare = Card(uuid="card-7", index=7, name="A30", memory_bytes=24 * GIB)
+
+    document = status(play.world, ADA, play.now, store_id="s", simulated=False, cards=(bare,))
+
+    assert [(it.number, it.card) for it in document.devices] == [("1", None), ("0:0", "card-0"), ("0:2", "card-0")]
+    split, empty = document.cards
+    assert (split.index, split.memory_used_bytes, split.utilisation_percent) == (0, 14_987_362_304, None)
+    assert (split.memory_total_bytes, split.sampled_at) == (42_505_273_344, play.now)
+    assert (empty.uuid, empty.memory_total_bytes, empty.memory_used_bytes, empty.sampled_at) == (
+        "card-7", 24 * GIB, None, None,
+    )  # fmt: skip
+
+
+def test_alerts_and_isolation_are_passed_on() -> None:
+    """They are found elsewhere; the document only carries them."""
+    alert, isolation = AlertView(key="k", since=1.0, text="t"), IsolationView(enforced=True, by="cgroup v2")
+
+    document = status(
+        Play(1).world, ADA, 0.0, store_id="s", simulated=False, alerts=(alert,), isolation=isolation
+    )  # fmt: skip
+
+    assert (document.alerts, document.isolation) == ((alert,), isolation)
+
+
+def test_what_a_holder_should_know_stands_in_its_reason_for_its_owner() -> None:
+    """And for operators: it runs on a GPU that is not its own (justanhduc/task-spooler#73)."""
+    play = Play(devices=2)
+    play.running("ada")
+    job = play.running("grace")
+    play.world.uses["gpu-0"] = (Use(pid=4711, kind=UseKind.ASTRAY, workload=job),)
+    said = "It runs outside its reservation: process 4711 of it is on GPU 0."
+
+    reasons = [view(play.world, play[job], who, play.now, alone=True).reason for who in (GRACE, ROOT, ADA)]
+
+    assert [said in reason for reason in reasons] == [True, True, False]
+    assert reasons[0].startswith("It holds GPU 1.")
+    assert said in seen_by(play, GRACE).workloads[1].reason
+
+
+def test_a_device_that_is_not_well_is_named_in_words() -> None:
+    """Who waits reads what it has, and not a code."""
+    play = Play(devices=3)
+    play.do(SeeCondition(device="gpu-0", condition=Condition.FAULTY))
+    play.do(SeeCondition(device="gpu-1", condition=Condition.FOREIGN))
+    play.do(Cordon(device="gpu-2", by="op"))
+    play.submit(a_job("ada"))
+
+    (mine,) = seen_by(play, ADA).workloads
+
+    assert mine.reason.startswith(
+        "No GPU is free: GPU 0 has a hardware fault, GPU 1 is used by somebody who has no lease of it, "
+        "GPU 2 is taken out of use by an operator."
+    )
+
+
+def test_who_waits_for_another_device_than_the_one_it_died_on_reads_why() -> None:
+    """The one that is free is none for it."""
+    play = Play(devices=2)
+    job = play.running("ada")
+    play.running("grace")
+    play.exit(job, Outcome(end=EndReason.DEVICE_LOST, exit_code=1))
+
+    (mine,) = (it for it in seen_by(play, ADA).workloads if it.is_mine)
+
+    assert mine.reason.startswith("No GPU is free: an attempt of it died of the hardware of GPU 0, GPU 1 runs job 2.")
+
+
+def test_who_waits_for_a_part_that_nobody_shares_any_more_reads_so() -> None:
+    """It is not that there were no GPU."""
+    play = Play(1, Policy(sharing=(SharingRule(),)))
+    play.running("grace")
+    play.submit(a_job("ada", memory_bytes=GIB))
+    play.do(LoadPolicy(policy=Policy()))
+
+    (mine,) = (it for it in seen_by(play, ADA).workloads if it.is_mine)
+
+    assert mine.reason.startswith("No GPU that is shared is there at the moment.")
