@@ -124,7 +124,7 @@ def _of_devices(
     yield from devices.device_checks(status)
     yield from devices.alert_checks(status)
     isolation = None if view is None else view.isolation or (None if status is None else status.isolation)
-    yield devices.isolation_check(isolation, simulated=simulated)
+    yield devices.isolation_check(isolation, status)
     visible = devices.visible_check(environ, status)
     if visible is not None:
         yield visible

@@ -229,10 +229,11 @@ def _group(gid: int) -> str:
         return str(gid)
 
 
-def isolation_check(isolation: IsolationView | None, *, simulated: bool) -> Check:
+def isolation_check(isolation: IsolationView | None, status: Status | None) -> Check:
     """Say whether jobs are kept from GPUs that are not theirs, as the broker's probe found."""
-    if simulated:
-        return Check(name="isolation", state="ok", text="simulated GPUs have nothing to be kept from")
+    if status is not None and (status.simulated or not status.devices):
+        there = "simulated GPUs have" if status.simulated else "there is"
+        return Check(name="isolation", state="ok", text=f"{there} nothing to keep apart")
     if isolation is None:
         return Check(
             name="isolation", state="ok", text="advisory: no broker has tried it yet, so the pin alone is sure"
@@ -244,7 +245,7 @@ def isolation_check(isolation: IsolationView | None, *, simulated: bool) -> Chec
         name="isolation",
         state="warn",
         text=f"advisory: a job is told which GPUs are its own, and nothing keeps it from the others{detail}",
-        remedy="Run the broker as root, with cgroups; or without root on Linux 5.13 or newer with Landlock, or install "
+        remedy="A broker that runs as root uses cgroups; one that does not needs Linux 5.19 or newer with Landlock, or "
         "bubblewrap. docs/devices.md says what each costs.",
     )
 

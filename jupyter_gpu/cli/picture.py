@@ -96,7 +96,7 @@ def _headline(status: Status, note: str) -> Text:
     line = Text.assemble((parts[0], "bold"), (f"  {safe(status.caller)}, {format_when(status.at, status.at)}", "dim"))
     if status.simulated:
         line.append("  SIMULATED", style="bold magenta")
-    elif status.isolation is not None:
+    elif status.isolation is not None and status.devices:
         line.append(f"  {badge(status.isolation)}", style="dim" if status.isolation.enforced else "yellow")
     if note:
         line.append(f"  {note}", style="yellow")

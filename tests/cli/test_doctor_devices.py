@@ -209,11 +209,12 @@ def test_nodes_that_are_closed_to_the_caller(root, monkeypatch, mode, helps):
 )
 def test_isolation_is_told_as_the_probe_found_it(isolation, state, said):
     """By what it is enforced, or why not and what would."""
-    check = devices.isolation_check(isolation, simulated=False)
+    check = devices.isolation_check(isolation, lab())
 
     assert (check.state, said in check.text) == (state, True)
     assert bool(check.remedy) is (state == "warn")
-    assert "nothing to be kept from" in devices.isolation_check(isolation, simulated=True).text
+    for nothing in ({"simulated": True}, {"devices": ()}):
+        assert devices.isolation_check(isolation, msgspec.structs.replace(lab(), **nothing)).state == "ok"
 
 
 @pytest.mark.parametrize(
