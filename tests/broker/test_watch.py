@@ -13,19 +13,46 @@ import pytest
 
 from jupyter_gpu.broker.engines import holders, procs
 from jupyter_gpu.broker.loop import Loop
+from jupyter_gpu.broker.publish import Published
 from jupyter_gpu.broker.watch import Watch
-from jupyter_gpu.model import Condition, EndReason, Holder, Move, Release, Sample, SeeDevices, State, WaitingReason
+from jupyter_gpu.model import (
+    Caller,
+    Cancel,
+    CardEvent,
+    Condition,
+    EndReason,
+    EvictionReason,
+    Holder,
+    Move,
+    Outcome,
+    Policy,
+    Release,
+    Sample,
+    Scope,
+    SeeDevices,
+    SeeExited,
+    SharingRule,
+    State,
+    Uncordon,
+    UseKind,
+    Vitals,
+    WaitingReason,
+)
 
 from .ground import FakeTelemetry, a_job, a_loop, a_reservation, devices
 
 GPU = "GPU-0"
+OPER = Caller(name="oper", account="oper", scopes=frozenset({Scope.OPERATE}))
+ADA = Caller(name="ada", account="ada", scopes=frozenset({Scope.READ}))
 
 
-def story(tell: Callable[[Loop, Watch, FakeTelemetry], Awaitable[None]], folder: Path) -> None:
+def story(
+    tell: Callable[[Loop, Watch, FakeTelemetry], Awaitable[None]], folder: Path, policy: Policy | None = None
+) -> None:
     """Play an asynchronous story with a watch over one device."""
 
     async def run() -> None:
-        async with a_loop(folder) as (loop, _):
+        async with a_loop(folder, policy=policy) as (loop, _):
             telemetry = FakeTelemetry(inventory_is=devices(1))
             watch = Watch(loop, telemetry)  # type: ignore[arg-type]
             await watch.start()
@@ -39,8 +66,13 @@ async def sample(loop: Loop, watch: Watch, telemetry: FakeTelemetry, times: int 
     """Let so many samples arrive, and what they bring be decided."""
     for _ in range(times):
         watch.on_sample(Sample(at=time.time(), readings=(telemetry.reading(GPU),)))
-        while watch._tasks:
-            await asyncio.sleep(0)
+        await settle(watch)
+
+
+async def settle(watch: Watch) -> None:
+    """Let what was seen be decided."""
+    while watch._tasks:
+        await asyncio.sleep(0)
 
 
 def test_a_stranger_on_a_free_device_makes_it_not_free(tmp_path: Path) -> None:
@@ -373,5 +405,222 @@ def test_a_released_kernel_is_ended_only_where_it_keeps_the_device(
         monkeypatch.setattr(loop, "_clock", lambda: later)
         watch.look_around()
         assert await asyncio.to_thread(kernel.wait, 10) == -15
+
+    story(tell, tmp_path)
+
+
+# -- devices as they are
+
+
+HOT = Policy(hot_celsius=80, hot_seconds=0, suspect_seconds=0)
+
+
+def vitals(**words: object) -> dict[str, object]:
+    """What a reading shows besides."""
+    return {"vitals": Vitals(**words)}  # type: ignore[arg-type]
+
+
+def test_what_a_reading_shows_takes_a_device_out_of_use_and_brings_it_back(tmp_path: Path) -> None:
+    """Hot, prohibited, slowed, waiting for a reset: no new work, and what runs there goes on."""
+
+    async def tell(loop: Loop, watch: Watch, telemetry: FakeTelemetry) -> None:
+        held = (await loop.handle(a_job())).workload or 0
+        for shows, condition in (
+            ({"temperature_celsius": 90}, Condition.HOT),
+            (vitals(compute_mode="prohibited"), Condition.PROHIBITED),
+            (vitals(repair_pending=True), Condition.RESET_NEEDED),
+        ):
+            telemetry.shows = shows
+            await sample(loop, watch, telemetry)
+            assert loop.world.devices[GPU].condition is condition
+            assert loop.world.workloads[held].state is State.ACTIVE
+        telemetry.shows = vitals(repair_pending=False)
+        await sample(loop, watch, telemetry, times=2)
+        assert loop.world.devices[GPU].condition is None
+
+    story(tell, tmp_path, policy=HOT)
+
+
+def test_a_card_that_shows_load_without_owner_gets_no_work(tmp_path: Path) -> None:
+    """100 % with nothing on it; the same on a leased device is its holder's work: Datura-ai/lium-io#1140."""
+
+    async def tell(loop: Loop, watch: Watch, telemetry: FakeTelemetry) -> None:
+        telemetry.shows = {"utilisation_percent": 100}
+        await sample(loop, watch, telemetry)
+        assert loop.world.devices[GPU].condition is Condition.SUSPECT
+        telemetry.shows = {"utilisation_percent": 0}
+        await sample(loop, watch, telemetry)
+        await loop.handle(a_job())
+        telemetry.shows = {"utilisation_percent": 100}
+        await sample(loop, watch, telemetry, times=3)
+        assert loop.world.devices[GPU].condition is None
+
+    story(tell, tmp_path, policy=HOT)
+
+
+def test_a_grave_report_moves_jobs_off_and_tells_who_reserved(tmp_path: Path) -> None:
+    """An uncorrectable memory error: the job goes elsewhere, the next ask waits, an operator may bring it back."""
+
+    async def tell(loop: Loop, watch: Watch, telemetry: FakeTelemetry) -> None:
+        held = (await loop.handle(a_job())).workload or 0
+        event = CardEvent(uuid=GPU, xid=48, at=time.time())
+        watch.on_sample(Sample(at=time.time(), readings=(telemetry.reading(GPU),), events=(event,)))
+        await settle(watch)
+        assert loop.world.devices[GPU].condition is Condition.FAULTY
+        assert loop.world.workloads[held].eviction is EvictionReason.DRAINED
+        await sample(loop, watch, telemetry, times=5)
+        assert loop.world.devices[GPU].condition is Condition.FAULTY
+        assert [view.key for view in loop.alerts.views(OPER)] == [f"device:{GPU}:faulty"]
+        assert [view.key for view in loop.alerts.views(ADA)] == [f"holder:{held}:{GPU}"]
+        await loop.handle(Uncordon(device=GPU, by="oper"))
+        await sample(loop, watch, telemetry, times=5)
+        assert loop.world.devices[GPU].condition is None
+        assert loop.alerts.views(OPER) == ()
+
+    story(tell, tmp_path)
+
+
+def test_a_lost_card_lets_the_inventory_be_read_at_once_and_not_again_and_again(tmp_path: Path) -> None:
+    """Perhaps others are gone with it; what stays lost is looked for now and then."""
+
+    async def tell(loop: Loop, watch: Watch, telemetry: FakeTelemetry) -> None:
+        asked: list[float] = []
+        inventory = telemetry.inventory
+
+        async def counted() -> object:
+            asked.append(1)
+            return await inventory()
+
+        telemetry.inventory = counted  # type: ignore[assignment, method-assign]
+        telemetry.shows = {"fault": "The GPU is lost: it has fallen off the bus."}
+        await sample(loop, watch, telemetry)
+        assert loop.world.devices[GPU].condition is Condition.LOST
+        watch._looked_at = loop.now() - 6
+        for _ in range(3):
+            watch.look_around()
+            await settle(watch)
+            await sample(loop, watch, telemetry)
+        assert len(asked) == 1
+        telemetry.shows = {}
+        await sample(loop, watch, telemetry)
+        assert loop.world.devices[GPU].condition is None
+
+    story(tell, tmp_path)
+
+
+def test_memory_of_who_has_ended_is_not_clear_and_says_what_helps(tmp_path: Path) -> None:
+    """Nobody is left who could be asked or ended; it is free again once the driver gives it back."""
+
+    async def tell(loop: Loop, watch: Watch, telemetry: FakeTelemetry) -> None:
+        telemetry.has_local_pids = True
+        process = a_sleeper()
+        end(process)
+        telemetry.ended.add(process.pid)
+        telemetry.used[GPU] = ((process.pid, 3 << 30),)
+        await sample(loop, watch, telemetry, times=2)
+        device = loop.world.devices[GPU]
+        assert device.condition is Condition.NOT_CLEAR
+        assert "3GiB" in device.condition_detail
+        assert "--gpu-reset" in device.condition_detail
+        telemetry.used.clear()
+        await sample(loop, watch, telemetry)
+        assert loop.world.devices[GPU].condition is None
+
+    story(tell, tmp_path)
+
+
+def test_each_process_is_attributed_and_a_change_of_who_is_there_is_told(tmp_path: Path) -> None:
+    """Not its bytes, which come with the samples; and without a commit."""
+
+    async def tell(loop: Loop, watch: Watch, telemetry: FakeTelemetry) -> None:
+        telemetry.has_local_pids = True
+        listener = loop.subscribe()
+        sleeper = a_sleeper()
+        for used in (1 << 30, 2 << 30):
+            telemetry.used[GPU] = ((sleeper.pid, used),)
+            await sample(loop, watch, telemetry)
+        await watch._people.settled()
+        await sample(loop, watch, telemetry)
+        (use,) = loop.world.uses[GPU]
+        assert (use.kind, use.user, use.memory_bytes) == (UseKind.USER, pwd.getpwuid(os.geteuid()).pw_name, 2 << 30)
+        end(sleeper)
+        await asyncio.sleep(0)
+        looks = [item for item in listener._waiting if isinstance(item, Published) and item.is_look]
+        assert [set(item.devices) for item in looks] == [{GPU}]
+
+    story(tell, tmp_path)
+
+
+def test_whoever_stays_above_their_part_is_told_and_then_evicted(tmp_path: Path) -> None:
+    """By the rule of the policy that shares the device; the answer to a renewal says it from the first."""
+    policy = Policy(sharing=(SharingRule(slack_bytes=0, evict_after_seconds=0),))
+
+    async def tell(loop: Loop, watch: Watch, telemetry: FakeTelemetry) -> None:
+        telemetry.has_local_pids = True
+        sleeper = a_sleeper()
+        asked = a_reservation(holder=a_holder(sleeper, "kernel"), memory_bytes=2 << 30)
+        mine = msgspec.structs.replace(asked, account=pwd.getpwuid(os.geteuid()).pw_name)
+        held = (await loop.handle(mine)).workload or 0
+        telemetry.used[GPU] = ((sleeper.pid, 1 << 30),)
+        await sample(loop, watch, telemetry)
+        await watch._people.settled()
+        await sample(loop, watch, telemetry, times=3)
+        assert loop.renew(held, 1).told == ""
+        telemetry.used[GPU] = ((sleeper.pid, 3 << 30),)
+        await sample(loop, watch, telemetry)
+        assert "--memory 3GiB" in loop.renew(held, 1).told
+        assert loop.world.workloads[held].eviction is None
+        await sample(loop, watch, telemetry)
+        assert loop.world.workloads[held].eviction is EvictionReason.ABOVE_SHARE
+        end(sleeper)
+
+    story(tell, tmp_path, policy=policy)
+
+
+def test_job_after_job_that_dies_of_one_card_takes_it_out_of_use(tmp_path: Path) -> None:
+    """Three in a row, each told once however often it is seen: MFlowCode/MFC#1748."""
+
+    async def tell(loop: Loop, watch: Watch, telemetry: FakeTelemetry) -> None:
+        died = Outcome(end=EndReason.DEVICE_LOST, detail="uncorrectable ECC error encountered")
+        for number in range(3):
+            held = (await loop.handle(a_job())).workload or 0
+            it = loop.world.workloads[held]
+            for _ in range(5):
+                watch.hear_of_end(it, 1, died)
+            await sample(loop, watch, telemetry)
+            assert loop.world.devices[GPU].condition is (Condition.FAULTY if number == 2 else None)
+            await loop.handle(Cancel(workload=held, by="ada"))
+            await loop.handle(SeeExited(workload=held, attempt=1, outcome=died, clear=True))
+        assert "(1, 2, 3)" in loop.world.devices[GPU].condition_detail
+
+    story(tell, tmp_path)
+
+
+def test_what_was_evicted_counts_against_no_card(tmp_path: Path) -> None:
+    """Who is cancelled may say anything in the end."""
+
+    async def tell(loop: Loop, watch: Watch, telemetry: FakeTelemetry) -> None:
+        died = Outcome(end=EndReason.DEVICE_LOST, detail="uncorrectable ECC error encountered")
+        held = (await loop.handle(a_job())).workload or 0
+        it = msgspec.structs.replace(loop.world.workloads[held], eviction=EvictionReason.CANCELLED)
+        for attempt in range(1, 6):
+            watch.hear_of_end(it, attempt, died)
+        await sample(loop, watch, telemetry)
+        assert loop.world.devices[GPU].condition is None
+
+    story(tell, tmp_path)
+
+
+def test_a_driver_that_cannot_be_read_is_told_once(tmp_path: Path) -> None:
+    """To operators, as one thing; it ends with the first answer."""
+
+    async def tell(loop: Loop, watch: Watch, telemetry: FakeTelemetry) -> None:
+        telemetry.fault = "The driver does not answer."
+        telemetry.unreadable = True
+        await sample(loop, watch, telemetry, times=3)
+        assert [view.key for view in loop.alerts.views(OPER)] == ["driver:fault"]
+        telemetry.fault, telemetry.unreadable = None, False
+        await sample(loop, watch, telemetry, times=2)
+        assert loop.alerts.views(OPER) == ()
 
     story(tell, tmp_path)
