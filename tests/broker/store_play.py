@@ -46,6 +46,8 @@ MACHINE = "0123456789abcdef0123456789abcdef"
 BEGIN = 1_790_000_000.123456
 #: Of the three devices the last is leased in parts.
 POLICY = Policy(sharing=(SharingRule(device_class="l4"),))
+#: Other rules, of which one shares nothing.
+_POLICIES = (Policy(failures=1), *(Policy(failures=failures, sharing=POLICY.sharing) for failures in (2, 3)))
 DEVICES = tuple(
     Device(
         uuid=f"GPU-{index}",
@@ -138,8 +140,8 @@ def _started(play: Play, which: int, amount: int) -> Command | None:
 
 def _exited(play: Play, which: int, amount: int) -> Command | None:
     it = _pick(play.world, which, State.ACTIVE, State.YIELDING)
-    ends = (EndReason.SUCCEEDED, EndReason.FAILED, EndReason.GPU_OOM, EndReason.LOST)
-    outcome = Outcome(end=ends[amount % 4], exit_code=amount % 256, noticed=amount % 3 == 0, ended_at=play.now)
+    ends = (EndReason.SUCCEEDED, EndReason.FAILED, EndReason.GPU_OOM, EndReason.LOST, EndReason.DEVICE_LOST)
+    outcome = Outcome(end=ends[amount % len(ends)], exit_code=amount % 256, noticed=amount % 3 == 0, ended_at=play.now)
     attempt = 0 if it is None else max(it.attempt, 1)
     return None if it is None else SeeExited(workload=it.id, attempt=attempt, outcome=outcome, clear=amount % 2 == 0)
 
@@ -176,7 +178,8 @@ def _tick(play: Play, which: int, amount: int) -> Command:
 
 def _condition(play: Play, which: int, amount: int) -> Command:
     conditions = (None, *Condition)
-    return SeeCondition(device=f"GPU-{which % 3}", condition=conditions[amount % len(conditions)], detail="x")
+    seen = conditions[amount % len(conditions)]
+    return SeeCondition(device=f"GPU-{which % 3}", condition=seen, detail="x", was_reset=which % 2 == 0)
 
 
 VERBS: dict[str, Callable[[Play, int, int], Command | None]] = {
@@ -196,7 +199,7 @@ VERBS: dict[str, Callable[[Play, int, int], Command | None]] = {
     "move": _on_any(lambda id_, _: Move(workload=id_, by="ada", holder=Holder(kind="kernel", name="k"))),
     "cordon": lambda _play, which, _amount: Cordon(device=f"GPU-{which % 3}", by="op"),
     "uncordon": lambda _play, which, _amount: Uncordon(device=f"GPU-{which % 3}", by="op"),
-    "policy": lambda _play, _which, amount: LoadPolicy(policy=Policy(failures=1 + amount % 3)),
+    "policy": lambda _play, _which, amount: LoadPolicy(policy=_POLICIES[amount % len(_POLICIES)]),
 }
 
 

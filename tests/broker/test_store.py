@@ -230,7 +230,7 @@ def test_every_kind_of_event_comes_back_as_it_was(play):
     digest = play.world.policy.digest()
     play.submit(Kind.RESERVATION)
     play.do(Release(workload=1, by="ada"))
-    play.do(LoadPolicy(policy=Policy(failures=7)))
+    play.do(LoadPolicy(policy=msgspec.structs.replace(POLICY, failures=7)))
     written = list(play.waiting)
     play.commit()
 
@@ -279,7 +279,7 @@ def test_what_names_do_not_tell_is_not_told(play):
     """More than was allowed for, an event that is not there, other devices, and other rules unless they are back."""
     play.submit(Kind.RESERVATION)
     known = play.world.revision
-    play.do(LoadPolicy(policy=Policy(failures=7)))
+    play.do(LoadPolicy(policy=msgspec.structs.replace(POLICY, failures=7)))
     changed = play.world.revision
     play.do(LoadPolicy(policy=POLICY))
     play.submit(Kind.RESERVATION)
