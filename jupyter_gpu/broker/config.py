@@ -17,7 +17,7 @@ from ..units import parse_bytes, parse_seconds
 
 def read_policy(settings: Mapping[str, Any]) -> Policy:
     """Make the policy of what was configured. Raises InvalidAsk that names the setting which cannot be meant."""
-    plain = {name: _with_units(name, value) for name, value in settings.items()}
+    plain = {name: _with_units(name, value, name) for name, value in settings.items()}
     try:
         policy = msgspec.convert(plain, Policy, strict=True)
     except msgspec.ValidationError as error:
@@ -32,11 +32,12 @@ def read_policy(settings: Mapping[str, Any]) -> Policy:
 _HINT = "Mend jupyter_gpu_config.py; docs/admin.md lists every setting with an example."
 
 
-def _with_units(name: str, value: Any) -> Any:
+def _with_units(name: str, value: Any, place: str) -> Any:
+    """The value with its units read; `place` is where it stands, like sharing[0].slack_bytes."""
     if isinstance(value, Mapping):
-        return {key: _with_units(str(key), inner) for key, inner in value.items()}
+        return {key: _with_units(str(key), inner, f"{place}.{key}") for key, inner in value.items()}
     if isinstance(value, list | tuple):
-        return [_with_units("", inner) for inner in value]
+        return [_with_units("", inner, f"{place}[{number}]") for number, inner in enumerate(value)]
     if isinstance(value, str):
         try:
             if name.endswith("_seconds"):
@@ -44,5 +45,5 @@ def _with_units(name: str, value: Any) -> Any:
             if name.endswith("_bytes"):
                 return parse_bytes(value, what=name, allow_zero=True)
         except GpuError as error:
-            raise InvalidAsk(f"{name}: {error}", hint=_HINT) from None
+            raise InvalidAsk(f"{place}: {error.message}", hint=_HINT) from None
     return value

@@ -305,8 +305,8 @@ def _rule_problems(policy: Policy) -> list[str]:
         if hold.no_show_seconds is not None and hold.no_show_seconds < 0:
             found.append(f"holds: {hold.name}.no_show_seconds is {hold.no_show_seconds}; it must be 0 or more")
     found += [
-        f"sharing: {field} of a rule is {value}; it must be 0 or more"
-        for rule in policy.sharing
+        f"sharing[{number}].{field} is {value}; it must be 0 or more"
+        for number, rule in enumerate(policy.sharing)
         for field, value in (("slack_bytes", rule.slack_bytes), ("evict_after_seconds", rule.evict_after_seconds))
         if value is not None and value < 0
     ]

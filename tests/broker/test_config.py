@@ -6,7 +6,7 @@ import pytest
 
 from jupyter_gpu.broker.config import read_policy
 from jupyter_gpu.errors import InvalidAsk
-from jupyter_gpu.model import Kind, Policy
+from jupyter_gpu.model import Condition, Kind, Policy
 
 
 def test_nothing_written_is_the_policy_that_ships() -> None:
@@ -31,6 +31,33 @@ def test_units_are_taken_as_people_write_them() -> None:
     assert policy.queues[0].kinds == (Kind.JOB, Kind.RESERVATION)
 
 
+def test_devices_as_they_are_are_ruled_as_people_write_it() -> None:
+    """What is shared and how long somebody may be above their part; what moves jobs; what heat and strangers mean."""
+    policy = read_policy(
+        {
+            "sharing": [
+                {"device_class": "a100-80gb", "slack_bytes": "1GiB", "evict_after_seconds": "10m"},
+                {"device": "GPU-7"},
+            ],
+            "drains": ["faulty", "hot"],
+            "drawing_bytes": "300MiB",
+            "foreign_use": "end",
+            "foreign_seconds": "2m",
+            "hot_celsius": 85,
+            "hot_seconds": "1m",
+            "strikes": 0,
+            "strike_seconds": "2h",
+        }
+    )
+
+    first, second = policy.sharing
+    assert (first.device_class, first.slack_bytes, first.evict_after_seconds) == ("a100-80gb", 1 << 30, 600)
+    assert (second.device, second.slack_bytes, second.evict_after_seconds) == ("GPU-7", 512 << 20, None)
+    assert policy.drains == (Condition.FAULTY, Condition.HOT)
+    assert (policy.drawing_bytes, policy.foreign_use, policy.foreign_seconds) == (300 << 20, "end", 120)
+    assert (policy.hot_celsius, policy.hot_seconds, policy.strikes, policy.strike_seconds) == (85, 60, 0, 7200)
+
+
 @pytest.mark.parametrize(
     ("settings", "named"),
     [
@@ -49,6 +76,16 @@ def test_units_are_taken_as_people_write_them() -> None:
         ({"holds": [{"name": "h", "from_at": 2, "until_at": 1, "count": 1}]}, "ends before it begins"),
         ({"lapse_seconds": 10}, "lapse_seconds"),
         ({"most_devices": 0}, "most_devices"),
+        ({"sharing": [{}, {"slack_bytes": "a lot"}]}, r"sharing\[1\]\.slack_bytes: "),
+        ({"sharing": [{"slack_byts": "1GiB"}]}, r"slack_byts.*sharing\[0\]|sharing\[0\].*slack_byts"),
+        ({"sharing": {"device": "GPU-7"}}, "sharing"),
+        ({"sharing": [{}, {"evict_after_seconds": -1}]}, r"sharing\[1\]\.evict_after_seconds is -1"),
+        ({"drains": ["hott"]}, r"hott.*drains\[0\]"),
+        ({"drains": "faulty"}, "drains"),
+        ({"foreign_use": "kill"}, "foreign_use"),
+        ({"hot_celsius": 900}, "hot_celsius"),
+        ({"strike_seconds": "0s"}, "strike_seconds"),
+        ({"strikes": -1}, "strikes"),
     ],
 )
 def test_what_cannot_be_meant_is_refused_by_name(settings: dict[str, Any], named: str) -> None:

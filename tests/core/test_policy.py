@@ -13,11 +13,12 @@ from jupyter_gpu.model import (
     Profile,
     QueuePolicy,
     QuotaRule,
+    SharingRule,
     State,
     WaitingReason,
 )
 from jupyter_gpu.model.policy import DEFERRED, INTERACTIVE, TRAINING
-from tests.world import BEGIN, DAY, HOUR, Play
+from tests.world import BEGIN, DAY, HOUR, Play, a_device
 
 
 def a_queue(**words) -> QueuePolicy:
@@ -66,6 +67,13 @@ def a_hold(**words) -> HoldPolicy:
         (Policy(holds=(a_hold(until_at=BEGIN),)), "ends before it begins"),
         (Policy(holds=(a_hold(count=0),)), "withholds nothing"),
         (Policy(holds=(a_hold(no_show_seconds=-1),)), "no_show_seconds is -1"),
+        (Policy(sharing=(SharingRule(slack_bytes=-1),)), "sharing[0].slack_bytes is -1"),
+        (Policy(sharing=(SharingRule(), SharingRule(evict_after_seconds=-1))), "sharing[1].evict_after_seconds is -1"),
+        (Policy(hot_celsius=0), "hot_celsius: 0 is no temperature"),
+        (Policy(hot_celsius=151), "hot_celsius: 151 is no temperature"),
+        (Policy(strikes=-1), "strikes: -1"),
+        (Policy(strike_seconds=0), "strike_seconds: 0"),
+        (Policy(foreign_seconds=-1), "foreign_seconds: -1"),
         (Policy(profiles=(Profile(name="p", queue="x"),)), "names the queue 'x'"),
         (Policy(profiles=(Profile(name="p", devices=-1),)), "asks for -1 devices"),
     ],
@@ -155,3 +163,14 @@ def test_a_rule_is_named_as_people_say_it():
     assert QuotaRule(user="*", queue="training", devices=1).title == "each user, queue training"
     assert QuotaRule(team="vision", device_class="*", devices=1).title == "team vision, each class"
     assert QuotaRule(devices=1).title == "everybody"
+
+
+def test_the_first_rule_that_names_a_device_shares_it():
+    """One by its UUID before its class, and all by a rule that names neither."""
+    one, kind, rest = SharingRule(device="gpu-0", slack_bytes=1), SharingRule(device_class="l4"), SharingRule()
+    policy = Policy(sharing=(one, kind, rest))
+
+    devices = (a_device(0, device_class="l4"), a_device(1, device_class="l4"), a_device(2))
+
+    assert [policy.sharing_of(device) for device in devices] == [one, kind, rest]
+    assert Policy(sharing=(one,)).sharing_of(devices[1]) is None
