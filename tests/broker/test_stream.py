@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from jupyter_gpu.broker.alerts import Alert
 from jupyter_gpu.broker.api import stream
 from jupyter_gpu.broker.api.stream import Fanout, Listener
 from jupyter_gpu.broker.store.rows import Touched
@@ -41,6 +42,8 @@ from jupyter_gpu.model import (
     State,
     Status,
     Uncordon,
+    Use,
+    UseKind,
     WorkloadView,
     World,
 )
@@ -537,3 +540,65 @@ class Drawn:
     @now.setter
     def now(self, now: float) -> None:
         self.clock.now = now
+
+
+# -- what changes without a commit
+
+
+def test_who_is_on_a_device_is_told_without_a_commit(tmp_runtime: Places) -> None:
+    """Of the same revision, to everybody, and once for all that changed within a second."""
+
+    async def story() -> None:
+        async with an_api(tmp_runtime.runtime_dir) as broker, a_reader(broker) as ada, a_reader(broker, "grace") as her:
+            world = broker.loop.world
+            world.uses["GPU-0"] = (Use(pid=4711, kind=UseKind.USER, user="grace", name="python"),)
+            for _ in range(3):
+                broker.loop.publisher.look(world.revision, frozenset({"GPU-0"}))
+            for reader in (ada, her):
+                change = await reader.line()
+                assert (change.revision, change.changes) == (world.revision, ())
+                assert reader.held is not None
+                assert [use.pid for use in reader.held.devices[0].uses] == [4711]
+                assert reader.held == msgspec.structs.replace(await reader.asked(), at=change.at)
+            await broker.loop.handle(Cordon(device="GPU-0", by="oper"))
+            assert (await ada.line()).revision == world.revision + 1  # and no second line of the looks
+
+    play(story)
+
+
+def test_alerts_come_with_each_change_to_whom_they_concern(tmp_runtime: Places) -> None:
+    """One that is opened or over is told at once, as in the whole document."""
+
+    async def story() -> None:
+        async with an_api(tmp_runtime.runtime_dir) as broker, a_reader(broker) as ada, a_reader(broker, "oper") as oper:
+            broker.loop.alerts.open("share:1", Alert(text="of ada", plain="yours", users=frozenset({"ada"})))
+            broker.loop.alerts.open("device:0", Alert(text="hot"))
+            for reader, texts in ((ada, ["yours"]), (oper, ["of ada", "hot"])):
+                assert [it.text for it in (await reader.line()).alerts] == texts
+                assert reader.held is not None
+                assert reader.held.alerts == (await reader.asked()).alerts
+            broker.loop.alerts.close("device:0")
+            assert [it.key for it in (await oper.line()).alerts] == ["share:1"]
+
+    play(story)
+
+
+def test_a_look_leads_nobody_back(tmp_runtime: Places, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who is ahead of what was heard, from a whole of a moment ago, gets the whole instead of an older line."""
+
+    async def story() -> None:
+        async with an_api(tmp_runtime.runtime_dir) as broker, a_reader(broker) as there:
+            monkeypatch.setattr(stream, "COALESCE_SECONDS", 0.3)
+            heard = broker.loop.world
+            broker.loop.publisher.look(heard.revision, frozenset({"GPU-0"}))
+            assert (await there.line()).revision == heard.revision
+            broker.loop.world = heard.copy()
+            broker.loop.world.revision += 1
+            async with a_reader(broker) as ahead:
+                broker.loop.publisher.look(heard.revision, frozenset({"GPU-0"}))
+                line = await ahead.line()
+                assert line.status is not None
+                assert line.revision == heard.revision + 1
+            broker.loop.world = heard
+
+    play(story)

@@ -1,0 +1,98 @@
+"""What the API says of devices as they are: cards, who is on them, alerts, isolation, and what reads them."""
+
+from __future__ import annotations
+
+import msgspec
+
+from jupyter_gpu.broker.alerts import Alert
+from jupyter_gpu.broker.sights import Sights
+from jupyter_gpu.model import (
+    BrokerView,
+    Card,
+    Condition,
+    DriverView,
+    IsolationView,
+    Policy,
+    Reading,
+    SeeCondition,
+    SeeDevices,
+    Status,
+    Use,
+    UseKind,
+)
+from tests.conftest import Places
+
+from .api_ground import Served, an_api, play
+from .ground import devices
+
+CARD = Card(uuid="GPU-card", index=3, name="A100", memory_bytes=40 << 30)
+MIG = msgspec.structs.replace(devices(1)[0], uuid="MIG-1", index=1000, card=CARD, slot=1)
+
+
+async def status(broker: Served, name: str) -> Status:
+    """The document for somebody."""
+    return msgspec.json.decode((await broker.as_(name).get("/status")).content, type=Status)
+
+
+def test_the_document_has_cards_alerts_and_the_badge(tmp_runtime: Places) -> None:
+    """A GPU in MIG mode is no device; its readings are its own."""
+    badge = IsolationView(enforced=True, by="landlock", detail="the probe could open no GPU that was not its own.")
+    driver = DriverView(driver="580.95.05", nvml="13.580.95.05")
+
+    async def story() -> None:
+        async with an_api(tmp_runtime.runtime_dir) as broker:
+            broker.loop.sights = Sights(cards=lambda: (CARD,), isolation=lambda: badge, driver=lambda: driver)
+            broker.loop.world.readings["GPU-card"] = Reading(uuid="GPU-card", at=5.0, temperature_celsius=44)
+            broker.loop.alerts.open("device:0", Alert(text="hot", device="GPU-0"))
+            seen = await status(broker, "oper")
+            assert [(it.uuid, it.index, it.temperature_celsius) for it in seen.cards] == [("GPU-card", 3, 44)]
+            assert [it.uuid for it in seen.devices] == ["GPU-0"]
+            assert [it.key for it in seen.alerts] == ["device:0"]
+            assert seen.isolation == badge
+            assert (await status(broker, "ada")).alerts == ()
+            view = msgspec.json.decode((await broker.as_("ada").get("/broker")).content, type=BrokerView)
+            assert (view.driver, view.isolation) == (driver, badge)
+
+    play(story)
+
+
+def test_a_mig_device_is_named_as_people_read_it(tmp_runtime: Places) -> None:
+    """By its card and its number there; its index is nobody's name."""
+
+    async def story() -> None:
+        async with an_api(tmp_runtime.runtime_dir) as broker:
+            await broker.loop.handle(SeeDevices(pool="local", devices=(*devices(1), MIG)))
+            answer = await broker.as_("oper").post("/devices/3:1/cordon")
+            assert (answer.json()["uuid"], answer.json()["number"]) == ("MIG-1", "3:1")
+            assert (await broker.as_("oper").post("/devices/1000/cordon")).status_code == 404
+            assert (await broker.as_("oper").post("/devices/3/cordon")).status_code == 404
+
+    play(story)
+
+
+def test_who_is_on_a_device_is_told_as_far_as_a_caller_may_know(tmp_runtime: Places) -> None:
+    """Where names are secret others see that somebody is there."""
+
+    async def story() -> None:
+        async with an_api(tmp_runtime.runtime_dir, policy=Policy(names_are_public=False)) as broker:
+            broker.loop.world.uses["GPU-0"] = (Use(pid=4711, kind=UseKind.USER, user="grace", name="secret.py"),)
+            for name, known in (("oper", ("grace", "secret.py")), ("ada", (None, ""))):
+                (use,) = (await status(broker, name)).devices[0].uses
+                assert (use.pid, use.foreign, (use.user, use.name)) == (4711, True, known)
+
+    play(story)
+
+
+def test_one_lost_card_does_not_keep_the_others_from_being_shown(tmp_runtime: Places) -> None:
+    """The status answers, with the lost one marked and not to be had: rossumai/nvgpu#6."""
+
+    async def story() -> None:
+        async with an_api(tmp_runtime.runtime_dir, count=4) as broker:
+            detail = "The GPU is lost: it has fallen off the bus."
+            await broker.loop.handle(SeeCondition(device="GPU-2", condition=Condition.LOST, detail=detail))
+            answer = await broker.as_("ada").get("/status")
+            assert answer.status_code == 200
+            shown = {it["uuid"]: it.get("condition") for it in answer.json()["devices"]}
+            assert shown == {"GPU-0": None, "GPU-1": None, "GPU-2": "lost", "GPU-3": None}
+
+    play(story)
