@@ -7,9 +7,9 @@ export function nameOf(device: Pick<DeviceView, 'number'>): string {
   return `GPU ${device.number}`;
 }
 
-/** The maker says nothing that the rest of the name does not. */
+/** The maker says nothing that the rest of the name does not; under its card a MIG device is but its profile. */
 export function short(it: Pick<DeviceView, 'name'>): string {
-  return it.name.replace(/^NVIDIA /, '');
+  return it.name.replace(/^NVIDIA /, '').replace(/^.* MIG (?=\d)/, 'MIG ');
 }
 
 interface Trouble {
@@ -130,11 +130,16 @@ export function holding(device: DeviceView, works: readonly WorkloadView[], now:
   return `${names.join(', ')}${isBought ? ' until' : ', expected until'} ${when(end, now)}`;
 }
 
-/** How many are on a device, and how many of them have no lease of it: "3 processes, 1 without a lease". */
+/** How many are on a device, and how many of them have no lease of it: "3 processes, 1 of them without a lease". */
 export function processesText(uses: readonly UseView[]): string {
   const foreign = uses.filter(it => it.foreign).length;
-  const without = foreign ? `, ${foreign} without a lease` : '';
-  return `${uses.length === 1 ? '1 process' : `${uses.length} processes`}${without}`;
+  const all = uses.length === 1 ? '1 process' : `${uses.length} processes`;
+  if (!foreign) {
+    return all;
+  }
+  return foreign === uses.length
+    ? `${all} without a lease`
+    : `${all}, ${foreign} of them without a lease`;
 }
 
 const WHOSE: Readonly<Record<Exclude<UseKind, 'holder'>, string>> = {

@@ -144,6 +144,8 @@ export function Sparkline(props: {
       viewBox={`0 0 ${WIDTH} ${HEIGHT}`}
       width={WIDTH}
       height={HEIGHT}
+      // Where there is little room the newest is seen.
+      preserveAspectRatio="xMaxYMid slice"
       aria-hidden="true"
     >
       <path d={path} />

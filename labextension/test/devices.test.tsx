@@ -14,6 +14,7 @@ import {
   rightOf,
   roomIn,
   sharedText,
+  short,
   troubleOf
 } from '../src/devicewords';
 import { fold } from '../src/fold';
@@ -136,6 +137,11 @@ describe('MIG devices', () => {
     assert.match(text(list(board)), /2 of 3 free/);
   });
 
+  it('are named by their profile beside their card, which has the rest', () => {
+    assert.match(text(list(board)), /GPU 0:0\s+MIG 1g\.10gb/);
+    assert.equal(short({ name: 'NVIDIA A100-SXM4-40GB' }), 'A100-SXM4-40GB');
+  });
+
   it('are missing where a card has none, which says so', () => {
     const found = text(list({ devices: [], cards: [card(0)] }));
     assert.match(found, /GPU 0[^]*in MIG mode and has no MIG devices/);
@@ -252,14 +258,14 @@ describe('who is on a device', () => {
   it('stands under a fold that a keyboard opens, with what is foreign said in words', () => {
     const found = html(row({ uses }, [work(1)]));
     assert.match(found, /<details[^>]*data-gpu="uses"><summary>/);
-    assert.match(found, /On GPU 0: <\/span>2 processes, 1 without a lease/);
+    assert.match(found, /On GPU 0: <\/span>2 processes, 1 of them without a lease/);
     assert.match(found, /python \(11\) · ada · 7\.6 GiB · digits/);
     assert.equal(found.match(/>no lease</g)?.length, 1);
     assert.doesNotMatch(html(row({})), /data-gpu="uses"/);
   });
 
   it('is counted', () => {
-    assert.equal(processesText([occupant(1)]), '1 process, 1 without a lease');
+    assert.equal(processesText([occupant(1)]), '1 process without a lease');
     assert.equal(
       processesText([occupant(1, { foreign: false }), occupant(2, { foreign: false })]),
       '2 processes'
