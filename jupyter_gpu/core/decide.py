@@ -97,10 +97,10 @@ def find(world: World, workload_id: int) -> Workload:
 
 
 def _find_device(world: World, name: str) -> Device:
-    """By UUID or by index, as people type it."""
+    """By UUID or by number ("0:1" of a MIG device), as people type it."""
     device = world.devices.get(name)
     if device is None:
-        named = [d for d in world.devices.values() if name in (str(d.index), d.uuid)]
+        named = [d for d in world.devices.values() if name == d.number]
         device = named[0] if len(named) == 1 else None
     if device is None:
         raise NotFound(f"there is no GPU {name!r}", hint="`jupyter gpu devices` lists them with their UUIDs.")

@@ -4,7 +4,20 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..model import Caller, Card, CardView, Device, DeviceView, Reading, Use, UseKind, UseView, Workload, World
+from ..model import (
+    Caller,
+    Card,
+    CardView,
+    Condition,
+    Device,
+    DeviceView,
+    Reading,
+    Use,
+    UseKind,
+    UseView,
+    Workload,
+    World,
+)
 from ..units import format_bytes
 from .forecast import expected_end_at
 from .names import is_of, may_see_names
@@ -20,7 +33,7 @@ def device_view(world: World, device: Device, caller: Caller, now: float) -> Dev
         condition_detail=device.condition_detail,
         memory_leased_bytes=_leased_bytes(device, holders),
         note=note_of(world, device),
-        uses=tuple(_use_view(world, use, caller) for use in _largest_first(world.uses.get(device.uuid, ()))),
+        uses=tuple(_use_view(world, use, caller) for use in _uses_of(world, device)),
         workloads=tuple(it.id for it in holders),
         holders=tuple(it.owner for it in holders if may_see_names(world, it, caller)),
         free_at=max((expected_end_at(world, it, now) for it in holders), default=None),
@@ -119,7 +132,9 @@ def _display_note(world: World, device: Device, reading: Reading | None) -> str:
 # -- who is on it
 
 
-def _largest_first(uses: tuple[Use, ...]) -> list[Use]:
+def _uses_of(world: World, device: Device) -> list[Use]:
+    """The largest first; of a device that is lost nothing is read any more, so nobody is said to be there."""
+    uses = () if device.condition is Condition.LOST else world.uses.get(device.uuid, ())
     return sorted(uses, key=lambda use: (use.memory_bytes is None, -(use.memory_bytes or 0), use.pid))
 
 

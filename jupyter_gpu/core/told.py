@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from ..model import Condition, Device, SharingRule, UseKind, Workload, World
+from ..model import Condition, Device, Kind, SharingRule, UseKind, Workload, World
 from ..units import format_bytes, format_seconds
 
 GIB = 1 << 30
@@ -25,9 +25,9 @@ WORDS = {
     Condition.NOT_CLEAR: "is not clear of its last work",
     Condition.FOREIGN: "is used by somebody who has no lease of it",
 }
-#: What who holds such a device should do.
+#: What a person who holds such a device should know or do; a job can do nothing about it.
 _ADVICE = {
-    Condition.LOST: "Save what you can; the work goes to another one",
+    Condition.LOST: "Save what you can and reserve another",
     Condition.FAULTY: "Save your work, give it back and reserve another",
     Condition.RESET_NEEDED: "It works on; save your work, so that it can be reset soon",
     Condition.PROHIBITED: "No new program can use it; an admin can change that with `nvidia-smi -c DEFAULT`",
@@ -94,7 +94,7 @@ def astray(world: World, it: Workload) -> list[tuple[Device, tuple[int, ...]]]:
     found = []
     for uuid, uses in world.uses.items():
         pids = tuple(use.pid for use in uses if use.kind is UseKind.ASTRAY and use.workload == it.id)
-        if pids and uuid in world.devices:
+        if pids and uuid in world.devices and world.devices[uuid].condition is not Condition.LOST:
             found.append((world.devices[uuid], pids))
     return sorted(found, key=lambda pair: (pair[0].index, pair[0].uuid))
 
@@ -103,7 +103,9 @@ def told(world: World, it: Workload) -> str:
     """What its holder should know now; empty when all is well."""
     if not it.is_live or it.lease is None or it.outcome is not None:
         return ""
-    parts = [_of_condition(world.devices[uuid]) for uuid in it.lease.devices]
+    # Who must leave has a notice, which says why.
+    uuids = it.lease.devices if it.eviction is None else ()
+    parts = [_of_condition(world.devices[uuid], it.kind) for uuid in uuids]
     above = above_its_part(world, it)
     parts.append("" if above is None else _of_above(above))
     strays = astray(world, it)
@@ -113,11 +115,12 @@ def told(world: World, it: Workload) -> str:
     return " ".join(part for part in parts if part)
 
 
-def _of_condition(device: Device) -> str:
+def _of_condition(device: Device, kind: Kind) -> str:
     if device.condition is None:
         return ""
     why = f" ({device.condition_detail})" if device.condition_detail else ""
-    return f"{device.title} {WORDS[device.condition]}{why}. {_ADVICE[device.condition]}."
+    advice = f" {_ADVICE[device.condition]}." if kind is Kind.RESERVATION else ""
+    return f"{device.title} {WORDS[device.condition]}{why}.{advice}"
 
 
 def _of_above(above: Above) -> str:

@@ -279,6 +279,18 @@ def test_who_is_on_a_device_is_shown_with_what_the_caller_may_know() -> None:
     assert [(it.user, it.name) for it in seen_device(play).uses if it.pid == 1] == [("u1000", "")]
 
 
+def test_nobody_is_said_to_be_on_a_device_that_is_lost() -> None:
+    """What was read last is of before."""
+    play = Play(devices=2)
+    play.running("grace")
+    job = play.running("ada")
+    play.world.uses["gpu-0"] = (Use(pid=1, kind=UseKind.ASTRAY, workload=job),)
+    play.do(SeeCondition(device="gpu-0", condition=Condition.LOST))
+
+    assert seen_device(play).uses == ()
+    assert view(play.world, play[job], ADA, play.now, alone=True).reason == "It holds GPU 1."
+
+
 def test_a_gpu_in_mig_mode_is_a_card_beside_its_mig_devices() -> None:
     """It shows what it still offers, and what it does not offer is not known (XuehaiPan/nvitop#5)."""
     play = Play([a_device(1), a_mig_device(0), a_mig_device(2)])

@@ -111,9 +111,23 @@ def test_who_is_on_a_device_that_is_not_well_is_told_what_it_has(condition):
 
     play.do(SeeCondition(device="gpu-0", condition=condition, detail="as it was seen"))
 
-    said = told(play.world, play[1])
-    assert said.startswith(f"GPU 0 {WORDS[condition]} (as it was seen). ")
+    if condition is Condition.LOST:  # it has a notice, which says so
+        assert (told(play.world, play[1]), play[1].detail) == ("", "GPU 0 is lost")
+    else:
+        assert told(play.world, play[1]).startswith(f"GPU 0 {WORDS[condition]} (as it was seen). ")
     assert told(play.world, play[2]) == ""
+
+
+def test_a_job_is_not_told_what_only_a_person_can_do():
+    """It reads in the job's reason what its device has; one that is moved for it has that as its notice."""
+    play = Play(2, Policy(drains=(Condition.HOT,)))
+    stays, moves = play.running(), play.running()
+
+    play.do(SeeCondition(device="gpu-0", condition=Condition.FAULTY))
+    play.do(SeeCondition(device="gpu-1", condition=Condition.HOT))
+
+    assert told(play.world, play[stays]) == "GPU 0 has a hardware fault."
+    assert (told(play.world, play[moves]), play[moves].detail) == ("", "GPU 1 is too hot, or slowed down")
 
 
 def test_who_holds_nothing_is_told_nothing():
