@@ -12,6 +12,7 @@ from tests.broker.fake_nvml import (
     GIB,
     LOST,
     MIB,
+    MISMATCH,
     NO_FUNCTION,
     NOT_SUPPORTED,
     TIMEOUT,
@@ -181,6 +182,55 @@ def test_compute_instances_share_the_memory_of_their_instance():
     assert (second.memory_used_bytes, second.memory_reserved_bytes) == (GIB, 2 * GIB + 10 * MIB)
     assert first.memory_free_bytes == second.memory_free_bytes
     assert third.memory_used_bytes == MIB
+
+
+def test_only_what_drivers_say_of_an_empty_slot_makes_it_empty():
+    """Any other answer is about the moment: the parts are what they were, and a lost one is lost alone."""
+    board = split(part(1), part(2))
+    source, _, _ = opened(board)
+    before = source.devices()
+
+    board.slots[2].errors["MigDeviceHandleByIndex"] = NOT_SUPPORTED
+    assert source.devices() == before
+
+    board.slots[2].errors["MigDeviceHandleByIndex"] = LOST
+    assert source.devices() == before[:1]
+    assert read(source, board.slots[1]).fault is None
+
+
+def test_who_is_a_part_is_known_before_the_first_reading():
+    """Also after the driver was gone: then the parts may be others."""
+    board = split(part(1))
+    source, nvml, clock = opened(board)
+    nvml.gone = MISMATCH
+    read(source, board)
+    nvml.gone, board.slots[1].compute = None, [process(7, GIB, 1, 0), process(8, GIB, 2, 0)]
+    board.slots[1].instance = 2
+    clock.now += 10
+
+    assert read(source, board.slots[1]).processes == ((8, GIB),)
+
+
+def test_a_part_made_anew_in_another_size_is_another_size():
+    """Drivers give the same UUID to what is made at the same place."""
+    one = part(1)
+    source, _, _ = opened(split(one))
+    assert source.devices()[0].device_class == "mig-3g.40gb"
+
+    one.name, one.v2 = f"{NAME} MIG 1g.10gb", SimpleNamespace(total=9728 * MIB, used=0, reserved=0)
+
+    (device,) = source.devices()
+    assert (device.device_class, device.memory_bytes) == ("mig-1g.10gb", 9728 * MIB)
+
+
+def test_parts_of_an_exclusive_card_are_exclusive():
+    """The compute mode is the card's."""
+    board = split(part(1))
+    source, _, _ = opened(board)
+    assert not source.devices()[0].exclusive
+
+    board.mode = 3
+    assert source.devices()[0].exclusive
 
 
 def test_a_lost_card_takes_its_parts_along():

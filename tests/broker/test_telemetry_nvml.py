@@ -451,14 +451,23 @@ def test_a_card_that_moves_to_another_index_is_one_card():
     assert [(it.uuid, it.index) for it in source.devices()] == [(cards[1].uuid, 0), (cards[0].uuid, 1)]
 
 
-def test_a_card_that_is_counted_and_not_there_is_noted():
+@pytest.mark.parametrize(
+    ("errors", "said"),
+    [
+        ({"*": LOST}, "dmesg"),
+        ({"HandleByIndex": TIMEOUT}, "error 10"),
+        ({"HandleByIndex": 8}, "error 8"),  # a power cable that is missing
+        ({"MigMode": TIMEOUT}, "error 10"),
+    ],
+)
+def test_a_card_that_is_counted_and_not_there_is_noted(errors, said):
     """It was never known, so nobody misses it; the note says why it is not listed."""
-    source, _, _ = opened(Card(0), Card(1, errors={"*": LOST}))
+    source, _, _ = opened(Card(0), Card(1, errors=errors))
 
     assert len(source.devices()) == 1
     (note,) = source.notes
     assert "GPU 1" in note
-    assert "dmesg" in note
+    assert said in note
 
 
 def test_it_says_whom_it_asks():

@@ -121,7 +121,7 @@ class Inventory:
         return replace(
             self._device(handle, index),
             nodes=self._nodes.of_card(self._minor(handle)),
-            exclusive=self._calls.ask("nvmlDeviceGetComputeMode", handle) in _EXCLUSIVE,
+            exclusive=self._is_exclusive(handle),
         )
 
     def _split(self, index: int, handle: Any) -> _Found:
@@ -132,7 +132,7 @@ class Inventory:
             name=self._name(handle) or "NVIDIA GPU",
             memory_bytes=memory_of(self._calls, handle).total,
         )
-        minor = self._minor(handle)
+        minor, exclusive = self._minor(handle), self._is_exclusive(handle)
         devices, parts = [], []
         for slot in range(self._calls.call("nvmlDeviceGetMaxMigDeviceCount", handle)):
             with contextlib.suppress(CardGoneError):  # this one alone
@@ -146,7 +146,7 @@ class Inventory:
                     self._calls.ask("nvmlDeviceGetComputeInstanceId", one),
                 )
                 nodes = self._nodes.of_part(minor, part.instance, part.compute)
-                devices.append(replace(device, card=card, slot=slot, nodes=nodes))
+                devices.append(replace(device, card=card, slot=slot, nodes=nodes, exclusive=exclusive))
                 parts.append((device.uuid, part))
         return _Found(tuple(devices), card, tuple(parts), None if devices else _empty(index))
 
@@ -164,7 +164,9 @@ class Inventory:
         # Asked of known ones too: a lost card may still have a handle and a UUID, and must not seem to be back.
         total = memory_of(self._calls, handle).total
         for device in (it for found in self._known.values() for it in found.devices):
-            if device.uuid == uuid and device.index == index and device.memory_bytes is not None:
+            is_same = device.uuid == uuid and device.index == index and device.memory_bytes is not None
+            # A MIG device may be made anew in another size under the same UUID.
+            if is_same and (card is None or total in (None, device.memory_bytes)):
                 return device
         name = self._name(handle) or (card.name if card else "NVIDIA GPU")
         if card and not re.search(r"\bMIG \d", name):
@@ -198,6 +200,9 @@ class Inventory:
             return False
         mode = self._calls.ask("nvmlDeviceGetAddressingMode", handle)
         return mode == _ADDRESSED_BY_THE_HOST or _INTEGRATED.search(name) is not None
+
+    def _is_exclusive(self, handle: Any) -> bool:
+        return self._calls.ask("nvmlDeviceGetComputeMode", handle) in _EXCLUSIVE
 
     def _uuid(self, handle: Any) -> str:
         uuid = text(self._calls.call("nvmlDeviceGetUUID", handle))
