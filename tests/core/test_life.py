@@ -53,6 +53,7 @@ from tests.world import (
     Play,
     a_device,
     a_job,
+    a_mig_device,
     a_reservation,
     a_spec,
     differences,
@@ -410,6 +411,16 @@ def test_cordon_means_no_new_leases_and_leaves_the_present_one():
     assert play.do(Uncordon(device="0", by="op")) == []
     with pytest.raises(NotFound, match="no GPU '7'"):
         play.do(Cordon(device="7", by="op"))
+
+
+def test_a_mig_device_is_named_as_people_read_it():
+    """By its card and its place there; the number that NVML has for it is nobody's."""
+    play = Play([a_device(0), a_mig_device(1, card=2)])
+
+    assert play.do(Cordon(device="2:1", by="op")) == ["device-marked"]
+    for name in ("301", "2", "2:0"):
+        with pytest.raises(NotFound, match=f"there is no GPU '{name}'"):
+            play.do(Cordon(device=name, by="op"))
 
 
 def test_drain_cordons_and_evicts_with_grace_whatever_is_there():
