@@ -5,6 +5,7 @@ Pure: documents in, things that rich can show out.
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Iterable, Iterator, Sequence
 
 from rich.console import RenderableType
@@ -16,6 +17,8 @@ from ..units import MISSING, format_bytes
 from .picture import in_rows
 from .tables import make_table
 from .text import CONDITIONS, note_text, part_text, safe, split_text
+
+_UUID_CELLS = 40
 
 _WHOSE = {
     UseKind.ASTRAY: "outside its reservation",
@@ -38,7 +41,8 @@ def list_devices(
             number, kind, state, more = str(it.index), "", "MIG", _of_card(it, devices)
         else:
             number, kind, state, more = it.number, it.device_class, _state(it), ", ".join(_more(it))
-        named = Text.assemble(safe(it.uuid), "\n", (more, "dim"))
+        # What more there is to say is as wide as a UUID, so that the state has room beside it.
+        named = Text.assemble(safe(it.uuid), "\n", ("\n".join(textwrap.wrap(more, _UUID_CELLS)), "dim"))
         table.add_row(number, named, Text(safe(kind)), format_bytes(it.memory_total_bytes), Text(safe(state)))
     yield table
     uses = [(device, use) for device in devices for use in device.uses if all_uses or use.foreign]

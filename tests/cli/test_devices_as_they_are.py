@@ -94,7 +94,19 @@ def test_the_list_has_the_card_too():
         ["0:2", slice_of(CARD, 2).uuid],
         ["1", device(1).uuid],
     ]
-    assert "NVIDIA A100-SXM4-40GB, split into 2 MIG devices" in "\n".join(lines)
+    assert "NVIDIA A100-SXM4-40GB, split into 2 MIG devices, 48°C" in " ".join(" ".join(lines).split())
+
+
+def test_the_list_keeps_its_columns_whatever_there_is_to_say():
+    """What more is known of a GPU is as wide as its UUID, so that number and state are seen beside it in 80 columns."""
+    gpu = device(0, name="NVIDIA H100 80GB HBM3 MIG 3g.40gb", note="drives a display, 153MiB in use", shareable=True)
+    found = msgspec.structs.replace(lab(), devices=(gpu,), workloads=())
+
+    lines = Terminal(client=FakeClient(found))("devices").out.splitlines()
+
+    assert lines[1] == f"  0  {gpu.uuid}  a100-80gb   80GiB  free"
+    assert all(line.startswith("     ") for line in lines[2:])
+    assert len(lines) == 5
 
 
 def test_a_card_without_mig_devices_says_that_there_is_nothing_to_lease():

@@ -15,7 +15,8 @@ from jupyter_gpu.model import CardView, Change, Condition, EndReason, Kind, Stat
 from jupyter_gpu.spawn import Finished, run
 from tests.cli.conftest import Terminal
 from tests.cli.fake import GIB, NOW, FakeClient, device, lab, workload
-from tests.cli.test_trial_program import cuda, needs_compiler  # noqa: F401 - the fixture
+from tests.cli.test_trial_program import cuda  # noqa: F401 - the fixture
+from tests.cli.trial.library import needs_compiler
 
 RIGHT = {
     "engine": "PyTorch 2.9", "unit": "TFLOP/s", "speed": 19.5, "seconds": 5.0, "checked": 9, "wrong": 0, "skipped": {},

@@ -2,32 +2,21 @@
 
 import json
 import os
-import shutil
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import pytest
 
 from jupyter_gpu.cli import trial_program
 from jupyter_gpu.cli.trial_program import side_for, word_of
-
-HERE = Path(__file__).parent / "trial"
-COMPILER = shutil.which(os.environ.get("CC", "cc"))
-needs_compiler = pytest.mark.skipif(
-    COMPILER is None, reason="needs a C compiler for the stand-in of CUDA: install gcc and libc6-dev, or set CC"
-)
+from tests.cli.trial.library import HERE, build, needs_compiler
 
 
 @pytest.fixture(scope="session")
 def cuda(tmp_path_factory) -> dict[str, str]:
     """Give an environment in which the driver's library is the stand-in."""
-    folder = tmp_path_factory.mktemp("cuda")
-    flags = ["-shared", "-fPIC", "-O1", "-Wall", "-Wextra", "-Werror", "-Wl,-soname,libcuda.so.1"]
-    command = [str(COMPILER), *flags, "-o", str(folder / "libcuda.so.1"), str(HERE / "libcuda.c")]
-    subprocess.run(command, check=True)
-    return {"LD_LIBRARY_PATH": str(folder), "CUDA_VISIBLE_DEVICES": "GPU-1"}
+    return {"LD_LIBRARY_PATH": str(build(tmp_path_factory.mktemp("cuda"))), "CUDA_VISIBLE_DEVICES": "GPU-1"}
 
 
 def command(engines: str, seconds: float = 0.05) -> list[str]:
