@@ -49,7 +49,7 @@ class _Stranger(msgspec.Struct, kw_only=True):
     #: Since when it has been told of.
     told_at: float | None = None
     asked_at: float | None = None
-    ended_at: float | None = None
+    is_killed: bool = False
 
 
 class Foreign:
@@ -125,7 +125,16 @@ class Foreign:
     # -- ending
 
     def why_spared(self, world: World, device: Device, use: Use) -> str:
-        """Why a process is not ended, whatever the policy; empty where it may be. Looked up anew each time."""
+        """Why a process is not ended, whatever the policy; empty where it may be."""
+        uid = self._certain_user(use)
+        if isinstance(uid, str):
+            return uid
+        if any(self._people.uid_of(it.account) == uid for it in world.holders_of(device.uuid)):
+            return "its user holds the GPU"
+        return ""
+
+    def _certain_user(self, use: Use) -> int | str:
+        """The number of the user of a process that may be ended, or why it may not. Looked up anew each time."""
         if use.kind not in _CERTAIN or use.user is None or use.start_ticks is None:
             return "it is not certain whose it is"
         try:
@@ -148,30 +157,22 @@ class Foreign:
             or next(iter(procs.argv(proc.pid)), "-").startswith("-")
         ):
             return "it is how somebody works on this machine"
-        if any(self._people.uid_of(it.account) == uid for it in world.holders_of(device.uuid)):
-            return "its user holds the GPU"
-        return ""
+        return uid
 
     def _end_in_time(self, world: World, device: Device, one: _Stranger, now: float) -> None:
         """SIGTERM when the time of the notice is over, SIGKILL later; only this very process, as it is now."""
-        if one.told_at is None or now < one.told_at + world.policy.foreign_seconds:
+        if one.told_at is None or now < one.told_at + world.policy.foreign_seconds or one.is_killed:
             return
         is_late = one.asked_at is not None and now >= one.asked_at + world.policy.kill_after_seconds
-        if (one.asked_at is not None and not is_late) or one.ended_at is not None:
+        use, uid = one.use, self._certain_user(one.use)
+        if (one.asked_at is not None and not is_late) or isinstance(uid, str) or self.why_spared(world, device, use):
             return
-        if self.why_spared(world, device, one.use):
-            return
-        use = one.use
         who = Holder(kind="stranger", name=use.name, pid=use.pid, start_ticks=use.start_ticks, boot_id=procs.boot_id())
-        holders.end(who, by_force=is_late, uid=self._people.uid_of(use.user or ""))
-        log.warning(
-            "%s: process %s (%s) of %s is %s, as the policy says (foreign_use)",
-            device.title, use.pid, use.name, use.user, "killed" if is_late else "asked to end",
-        )  # fmt: skip
-        if is_late:
-            one.ended_at = now
-        else:
-            one.asked_at = now
+        if holders.end(who, by_force=is_late, uid=uid):
+            how = "killed" if is_late else "asked to end"
+            of = f"process {use.pid} ({use.name}) of {use.user}"
+            log.warning("%s: %s was %s, as the policy says (foreign_use)", device.title, of, how)
+            one.asked_at, one.is_killed = now, is_late
 
 
 def _who(uses: list[Use], *, with_names: bool) -> str:

@@ -236,8 +236,8 @@ class Health:
     def _see_operator(self, card: _Card, device: Device) -> None:
         """A mark that we still make and that is gone was taken away by an operator: by their word it is well."""
         if device.condition is None and card.stood in _OVERRULED and card.said is card.stood:
-            card.overruled |= card.keys
-            card.reported.clear()
+            card.overruled |= card.keys  # but not what was reported since
+            card.reported = {key: it for key, it in card.reported.items() if key not in card.keys}
             self.strikes.forget(device.uuid)
 
     def _see_reset(self, card: _Card, device: Device, vitals: Vitals, at: float) -> None:

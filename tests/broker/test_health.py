@@ -288,6 +288,16 @@ def test_the_word_of_an_operator_counts_against_the_same_evidence(evidence: dict
     assert board.look() is Condition.FAULTY
 
 
+def test_what_is_reported_in_the_moment_of_that_word_counts() -> None:
+    """They overruled what they knew of."""
+    board = Board()
+    board.report(48)
+    board.look(2)
+    board.say_well()
+    board.report(79)
+    assert board.look() is Condition.LOST
+
+
 # -- work that died of it
 
 
