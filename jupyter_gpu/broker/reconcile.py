@@ -161,6 +161,9 @@ class Reconciler:
                     return False
                 if not found:
                     return True
+            # That it is over is known, whatever becomes of the driver (lyulyul/shine-cluster#30).
+            elif it.outcome is None and it.kind is Kind.JOB and not await self._handle(seen):
+                return False
             await asyncio.sleep(pause_seconds)
             if found is not None:  # while nothing can be read, that clock stands still
                 unclear_seconds += clock() - began
