@@ -119,8 +119,7 @@ def _of_devices(
     if is_here and not simulated:
         yield from devices.library_checks(environ)
         yield from devices.permission_checks()
-    if view is None or view.driver is None:
-        yield devices.bindings_check()
+    yield from devices.bindings_checks(view, status)
     yield from devices.device_checks(status)
     yield from devices.alert_checks(status)
     isolation = None if view is None else view.isolation or (None if status is None else status.isolation)

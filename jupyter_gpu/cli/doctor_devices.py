@@ -125,6 +125,15 @@ def _library(environ: Mapping[str, str], root: Path) -> tuple[Path, str | None] 
     return None
 
 
+def bindings_checks(view: BrokerView | None, status: Status | None) -> Iterator[Check]:
+    """Name the module that speaks to NVML where the driver's own line does not: the broker's, else that found here."""
+    told = "" if view is None or view.driver is None else view.driver.bindings
+    if not told:
+        yield bindings_check()
+    elif not _has_gpus(status):
+        yield Check(name="bindings", state="ok", text=told)
+
+
 def bindings_check() -> Check:
     """Say which Python module would speak to NVML from this environment; it is found and not loaded."""
     spec = util.find_spec("pynvml")

@@ -82,8 +82,8 @@ def reserve(
 ) -> Iterator[Reservation]:
     """Hold GPUs for the length of a block, and pin this process to them. Waits in line as long as `wait_seconds`.
 
-    `on` names the GPUs that will do, by number or UUID; `memory` takes a part of one that is shared. Whoever then uses
-    more than that part is told so in the log of this process ("jupyter_gpu").
+    `on` names the GPUs that will do, by number or UUID; `memory` takes a part of one that is shared. What the broker
+    tells the holder meanwhile (that it uses more than its part, say) stands in the log "jupyter_gpu".
 
     Raises WaitTimeout, with the place in line, when they are not granted in time; the place is given up then.
     """
@@ -110,8 +110,7 @@ def reserve(
         view = asked.wait(view.id, "active", wait_seconds)
         if view.end is not None:
             raise LeaseLost(f"Reservation {view.id} ended before it was granted: {view.detail or view.end}.")
-        if memory is not None:
-            stack.enter_context(heard(asked, view))
+        stack.enter_context(heard(asked, view))
         with pinned(view.devices):
             yield Reservation(asked, view)
 

@@ -67,6 +67,8 @@ def test_the_broker_says_what_reads_the_gpus(gpu, monkeypatch):
         "driver 550.54.14, NVML 12.550.54.14, CUDA up to 12.4, read by /env/pynvml.py (nvidia-ml-py 12.560.30)"
     )
     assert "bindings" not in checks  # those of this environment read nothing
+    gpu.client.lab = msgspec.structs.replace(lab(), devices=())
+    assert found(gpu)["bindings"].text == driver.bindings
 
 
 def test_without_a_broker_the_bindings_are_looked_at_and_not_loaded():
