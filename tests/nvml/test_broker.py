@@ -31,7 +31,7 @@ def conditions(client):
 
 @contextlib.contextmanager
 def on(tmp_path, board):
-    """A broker on this board, which is well again before the broker ends, whatever becomes of the test; jobs end too."""
+    """A broker on this board; both are well again, and the jobs let go, before it ends, whatever became of the test."""
     with a_broker(tmp_path / "b", devices=None, policy={}, board=board) as broker:
         try:
             yield broker
