@@ -41,7 +41,7 @@ from .store.store import Store
 from .telemetry.nvml import NvmlSource
 from .telemetry.sampler import Source, Telemetry
 from .telemetry.simulated import SimulatedSource
-from .telling import tell_of_isolation
+from .telling import IsolationTold
 from .visits import Book
 from .watch import Watch
 
@@ -319,14 +319,14 @@ class _Broker:
 
     def _wire(self, loop: Loop, watch: Watch, reconciler: Reconciler, engine: LocalEngine) -> None:
         # "auto" takes what there is, and the badge says what that is.
-        is_asked = self._app.isolation not in ("auto", "off")
+        is_asked, told = self._app.isolation not in ("auto", "off"), IsolationTold(loop.alerts)
 
         async def act() -> None:
             now = time.monotonic()
             if now - self._looked_at >= HOLDERS_SECONDS:
                 self._looked_at = now
                 watch.look_around()
-                tell_of_isolation(loop.alerts, loop.sights.isolation() if is_asked else None)
+                told.look(loop.world, engine.isolation if is_asked else None, loop.now())
             await reconciler.step()
 
         loop.sights = Sights(

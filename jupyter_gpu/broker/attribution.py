@@ -136,11 +136,14 @@ class Attribution:
     def _of(self, look: _Look, use: Use, known: Known) -> Use:
         user = None if known.uid is None else self._people.name_of(known.uid)
         found = [*self._workloads(look, known)]
-        holder = next((it for it, holds in found if holds), None) or self._reserved(look, known)
+        holder = next((it for it, holds in found if holds), None)
+        strays = [it for it, _ in found]
+        if holder is None and not any(it.kind is Kind.JOB for it in strays):
+            holder = self._reserved(look, known)
         if holder is not None:
             return _as(use, UseKind.HOLDER, user=user, workload=holder.id)
-        if found:
-            return _as(use, UseKind.ASTRAY, user=user, workload=found[0][0].id)
+        if strays:
+            return _as(use, UseKind.ASTRAY, user=user, workload=strays[0].id)
         if self._is_systems(look, use):
             return _as(use, UseKind.SYSTEM, user=user)
         if known.container:

@@ -182,7 +182,11 @@ def _who(uses: list[Use], *, with_names: bool) -> str:
     whose = (
         f" of {first.user}" if first.user and with_names else f" in {first.where}" if first.where and with_names else ""
     )
-    unknown = ", whose number cannot be looked up here" if first.kind is UseKind.UNKNOWN and not first.name else ""
+    unknown = (
+        ", whose number cannot be looked up here (let the broker share the host's pids)"
+        if first.kind is UseKind.UNKNOWN and not first.name
+        else ""
+    )
     dead = ", which has ended" if first.kind is UseKind.DEAD else ""
     more = f" and {len(uses) - 1} more" if len(uses) > 1 else ""
     return f"process {first.pid}{name}{whose}{unknown}{dead}{more}"

@@ -12,6 +12,8 @@ from .alerts import Alert, Alerts
 TOLD = frozenset(Condition) - {Condition.FOREIGN}
 #: Of these whoever holds the device should know by themselves: what runs there is lost, or will be moved.
 TOLD_HOLDERS = frozenset({Condition.LOST, Condition.FAULTY})
+#: By then the probe that follows a start, or a change of the devices, has told what it found.
+PROBED_WITHIN_SECONDS = 30.0
 
 
 def tell_of_devices(alerts: Alerts, world: World, *, cards: Collection[str] = (), simulated: bool = False) -> None:
@@ -30,14 +32,25 @@ def tell_of_driver(alerts: Alerts, fault: str | None) -> None:
     alerts.settle("driver", {} if fault is None else {"driver:fault": Alert(text=fault)})
 
 
-def tell_of_isolation(alerts: Alerts, isolation: IsolationView | None) -> None:
-    """That jobs are not kept apart although a way to do so was asked for; None where none was, or they are."""
-    if isolation is None or isolation.enforced:
-        alerts.settle("isolation", {})
-        return
-    why = isolation.detail or "the probe does not say why"
-    text = f"Jobs are not kept from GPUs that are not theirs, although that was asked for: {why}"
-    alerts.settle("isolation", {"isolation:advisory": Alert(text=text)})
+class IsolationTold:
+    """That jobs are not kept apart although a way to do so was asked for, once that has lasted."""
+
+    def __init__(self, alerts: Alerts) -> None:
+        self._alerts = alerts
+        self._since: float | None = None
+
+    def look(self, world: World, isolation: IsolationView | None, now: float) -> None:
+        """Take how it stands now; None where no way was asked for. After each change the probe takes a moment."""
+        has_nodes = any(device.nodes for device in world.devices.values())
+        if isolation is None or isolation.enforced or not has_nodes:
+            self._since = None
+            self._alerts.settle("isolation", {})
+            return
+        self._since = now if self._since is None else self._since
+        if now - self._since >= PROBED_WITHIN_SECONDS:
+            why = isolation.detail or "the probe does not say why"
+            text = f"Jobs are not kept from GPUs that are not theirs, although that was asked for: {why}"
+            self._alerts.settle("isolation", {"isolation:advisory": Alert(text=text)})
 
 
 def _was_split(device: Device, cards: Collection[str]) -> bool:

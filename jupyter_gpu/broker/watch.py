@@ -205,7 +205,10 @@ class Watch:
             drawing_bytes=policy.drawing_bytes,
             is_systems=who_is_the_system(),
         )
-        changed = set()
+        # Of what is not read nothing is known: what was on it a while ago must accuse nobody.
+        changed = world.uses.keys() - {reading.uuid for reading in readings}
+        for uuid in changed:
+            del world.uses[uuid]
         for reading in readings:
             if reading.uuid not in world.devices:
                 continue

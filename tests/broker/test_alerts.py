@@ -13,7 +13,7 @@ import pytest
 
 from jupyter_gpu.broker import alerts as room
 from jupyter_gpu.broker.alerts import QUIET_SECONDS, Alert, Alerts
-from jupyter_gpu.broker.telling import tell_of_devices, tell_of_driver, tell_of_isolation
+from jupyter_gpu.broker.telling import PROBED_WITHIN_SECONDS, IsolationTold, tell_of_devices, tell_of_driver
 from jupyter_gpu.model import Caller, Card, Condition, IsolationView, Scope, World
 
 from .ground import Clock, devices
@@ -227,11 +227,17 @@ def test_a_driver_that_cannot_be_read_is_one_alert() -> None:
     assert alerts.views(OPER) == ()
 
 
-def test_isolation_that_was_asked_for_and_is_not_there_is_told() -> None:
-    """With what the probe says."""
+def test_isolation_that_was_asked_for_and_is_not_there_is_told_once_the_probe_had_its_time() -> None:
+    """With what the probe says; where there is nothing to keep apart there is nothing to tell."""
     alerts = Alerts(Clock())
-    tell_of_isolation(alerts, IsolationView(enforced=False, detail="this kernel has no Landlock."))
-    assert "this kernel has no Landlock" in alerts.views(OPER)[0].text
-    for fine in (IsolationView(enforced=True, by="landlock"), None):
-        tell_of_isolation(alerts, fine)
+    told, missing = IsolationTold(alerts), IsolationView(enforced=False, detail="this kernel has no Landlock.")
+    world = with_condition(None, nodes=("/dev/nvidia0",))
+    told.look(world, missing, 0.0)
+    told.look(world, missing, PROBED_WITHIN_SECONDS - 1)
+    assert alerts.views(OPER) == ()
+    for elsewhere, fine in ((world, IsolationView(enforced=True, by="landlock")), (world, None), (World(), missing)):
+        told.look(world, missing, 100.0)
+        told.look(world, missing, 100.0 + PROBED_WITHIN_SECONDS)
+        assert "this kernel has no Landlock" in alerts.views(OPER)[0].text
+        told.look(elsewhere, fine, 200.0)
         assert alerts.views(OPER) == ()

@@ -145,6 +145,18 @@ def test_who_reserved_a_device_may_use_it_from_anywhere(looker: Looker) -> None:
         assert looker.one(a_world(a_workload(account="ada")), hers.pid).kind is UseKind.USER
 
 
+def test_a_job_that_left_its_pin_is_astray_also_on_what_its_owner_reserved(
+    looker: Looker, child: subprocess.Popen[bytes]
+) -> None:
+    """It takes the memory of its owner's own notebook, and should be told; another kernel of theirs may."""
+    reserved = a_workload(kind=Kind.RESERVATION, id_=2, on=("GPU-0",))
+    job = a_workload(a_holder(os.getpid()), id_=1, on=("GPU-1",))
+    assert looker.one(a_world(reserved, job), child.pid).kind is UseKind.ASTRAY
+    kernel = a_workload(a_holder(os.getpid(), "kernel"), id_=1, kind=Kind.RESERVATION, on=("GPU-1",))
+    use = looker.one(a_world(reserved, kernel), child.pid)
+    assert (use.kind, use.workload) == (UseKind.HOLDER, 2)
+
+
 # -- by marks
 
 

@@ -624,3 +624,23 @@ def test_a_driver_that_cannot_be_read_is_told_once(tmp_path: Path) -> None:
         assert loop.alerts.views(OPER) == ()
 
     story(tell, tmp_path)
+
+
+def test_what_is_not_read_accuses_nobody(tmp_path: Path) -> None:
+    """Who was on a card before it was lost, or could not be read, may long have gone."""
+
+    async def tell(loop: Loop, watch: Watch, telemetry: FakeTelemetry) -> None:
+        telemetry.used[GPU] = ((4711, 1 << 30),)
+        await sample(loop, watch, telemetry, times=2)
+        assert [use.pid for use in loop.world.uses[GPU]] == [4711]
+        assert [view.key for view in loop.alerts.views(OPER)] == [f"foreign:{GPU}"]
+        watch.on_sample(Sample(at=time.time()))
+        await settle(watch)
+        assert loop.world.uses == {}
+        assert loop.alerts.views(OPER) == ()
+        await sample(loop, watch, telemetry)
+        telemetry.shows = {"processes": None}
+        await sample(loop, watch, telemetry)
+        assert loop.world.uses == {}
+
+    story(tell, tmp_path)
