@@ -16,7 +16,7 @@ from ..model import CardView, DeviceView, UseKind, UseView
 from ..units import MISSING, format_bytes
 from .picture import in_rows
 from .tables import make_table
-from .text import CONDITIONS, note_text, part_text, safe, split_text
+from .text import CONDITIONS, note_text, part_text, safe, slowed_text, split_text
 
 _UUID_CELLS = 40
 
@@ -65,8 +65,7 @@ def _more(it: DeviceView) -> list[str]:
     more += ["SIMULATED"] if it.simulated else []
     more += [] if it.temperature_celsius is None else [f"{it.temperature_celsius}°C"]
     more += ["may be shared"] if it.shareable and (it.workloads or it.condition is not None) else []
-    note = note_text(it)
-    return [*more, note] if note else more
+    return [*more, *(told for told in (slowed_text(it.slowed_by), note_text(it)) if told)]
 
 
 def _state(it: DeviceView) -> str:

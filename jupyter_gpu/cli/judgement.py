@@ -13,7 +13,7 @@ import msgspec
 
 from ..model import Condition, DeviceView
 from ..units import MISSING, format_bytes
-from .text import condition_text, plural
+from .text import condition_text, plural, slowed_text
 
 #: A GPU is slow that does less than this part of what its peers do.
 PEERS_PART = 0.8
@@ -117,6 +117,12 @@ def _of_readings(device: DeviceView, answer: Mapping[str, Any], seen: Sequence[D
     if sick is not None:
         remedy = "`jupyter gpu doctor` says what helps."
         yield _Finding("warn", f"meanwhile it was not well: {condition_text(sick)}", remedy)
+    slowed = slowed_text(cause for it in seen for cause in it.slowed_by)
+    if slowed:
+        remedy = (
+            f"`nvidia-smi -q -d PERFORMANCE -i {device.number.partition(':')[0]}` says more; look at fans and power."
+        )
+        yield _Finding("warn", slowed, remedy)
     celsius = _most(it.temperature_celsius for it in seen)
     if celsius is not None and celsius >= HOT_CELSIUS:
         remedy = "Look at its fans and at what stands before them: it slows itself down, or soon will."

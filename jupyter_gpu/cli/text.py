@@ -44,6 +44,13 @@ CONDITIONS = {
     Condition.FOREIGN: "used without a lease",
 }
 
+_SLOWED_BY = {
+    "hw-thermal": "heat",
+    "sw-thermal": "heat",
+    "power-brake": "the power brake of its supply",
+    "hw-slowdown": "its hardware",
+}
+
 #: How the reason begins where some are free.
 _SOME_FREE = re.compile(r"\d+ of the \d+ GPUs it wants (is|are) free\b")
 
@@ -236,6 +243,12 @@ def condition_text(device: DeviceView) -> str:
         return ""
     detail = safe(device.condition_detail).rstrip(".")
     return CONDITIONS[device.condition] + (f": {detail}" if detail else "")
+
+
+def slowed_text(reasons: Iterable[str]) -> str:
+    """Say what makes a device slower than it could be; empty where nothing is known to."""
+    causes = dict.fromkeys(_SLOWED_BY.get(it, safe(it)) for it in reasons)
+    return f"slowed down by {' and '.join(causes)}" if causes else ""
 
 
 def note_text(device: DeviceView) -> str:

@@ -76,5 +76,6 @@ def _with_reading(device: DeviceView, sample: DeviceView) -> DeviceView:
         utilisation_percent=sample.utilisation_percent,
         temperature_celsius=sample.temperature_celsius,
         power_watts=sample.power_watts,
+        slowed_by=sample.slowed_by,
         sampled_at=sample.sampled_at,
     )

@@ -88,6 +88,7 @@ def read_of(device: Device, reading: Reading | None) -> dict[str, Any]:
     return _measured(reading) | {
         "memory_total_bytes": reading.memory_total_bytes or device.memory_bytes,
         "memory_reserved_bytes": reading.memory_reserved_bytes,
+        "slowed_by": () if reading.vitals is None else reading.vitals.slowed_by,
     }
 
 

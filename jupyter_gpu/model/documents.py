@@ -202,6 +202,8 @@ class DeviceView(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     utilisation_percent: int | None = None
     temperature_celsius: int | None = None
     power_watts: float | None = None
+    #: Why it is slower than it could be, as `Vitals.slowed_by` has it; some moments of it are no condition yet.
+    slowed_by: tuple[str, ...] = ()
     sampled_at: float | None = None
     #: A sentence that is no fault: that it drives a display, say.
     note: str = ""

@@ -202,6 +202,7 @@ function read(device: DeviceView, sample: DeviceView): DeviceView {
     memory_total_bytes: sample.memory_total_bytes ?? device.memory_total_bytes,
     memory_used_bytes: sample.memory_used_bytes,
     memory_reserved_bytes: sample.memory_reserved_bytes,
+    slowed_by: sample.slowed_by,
     utilisation_percent: sample.utilisation_percent,
     temperature_celsius: sample.temperature_celsius,
     power_watts: sample.power_watts,

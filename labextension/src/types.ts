@@ -253,6 +253,7 @@ export interface DeviceView {
   readonly utilisation_percent?: number | null;
   readonly temperature_celsius?: number | null;
   readonly power_watts?: number | null;
+  readonly slowed_by?: readonly string[];
   readonly sampled_at?: number | null;
   readonly note?: string;
   readonly uses?: readonly UseView[];

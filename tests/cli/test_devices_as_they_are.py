@@ -172,6 +172,15 @@ def test_unified_memory_says_whose_it_is():
     assert "free (memory shared with system memory)" in shown
 
 
+def test_what_slows_a_gpu_is_listed():
+    """Heat and want of power are told while they last, before they are a condition."""
+    found = msgspec.structs.replace(lab(), devices=(device(0, slowed_by=("hw-thermal", "power-brake")),))
+
+    shown = " ".join(Terminal(client=FakeClient(found))("devices").out.split())
+
+    assert "slowed down by heat and the power brake of its supply" in shown
+
+
 @pytest.mark.parametrize("condition", Condition)
 def test_each_condition_has_words(condition):
     """A condition is told in words, with its evidence, and who is on the GPU is told beside it."""

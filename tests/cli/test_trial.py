@@ -290,6 +290,7 @@ def test_a_computation_that_says_nothing(gpu, monkeypatch, done, said):
 
 HOT = device(0, temperature_celsius=93, utilisation_percent=99)
 COOL = device(0, temperature_celsius=60, utilisation_percent=99)
+SLOWED = device(0, temperature_celsius=80, utilisation_percent=99, slowed_by=("sw-thermal", "hw-thermal"))
 IDLE = device(0, temperature_celsius=60, utilisation_percent=45)
 
 
@@ -300,6 +301,7 @@ IDLE = device(0, temperature_celsius=60, utilisation_percent=45)
         ({"wrong": 3}, [COOL] * 5, COOL, "fail", "it computes wrongly: 3 of 9 values"),
         ({"error": "CUDA_ERROR"}, [COOL] * 5, COOL, "fail", "it could not compute (PyTorch 2.9): CUDA_ERROR"),
         ({}, [COOL, HOT, COOL], COOL, "warn", "hot: 93°C"),
+        ({}, [COOL, SLOWED, COOL], COOL, "warn", "slowed down by heat; PyTorch"),
         ({}, [IDLE] * 5, COOL, "warn", "a load of 45% at most"),
         ({}, [IDLE] * 2, COOL, "ok", "load 45%"),  # too few readings to say so
         ({"unit": "GB/s"}, [IDLE] * 5, COOL, "ok", "load 45%"),  # copies are no load

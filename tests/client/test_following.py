@@ -67,12 +67,12 @@ def test_alerts_and_uses_come_with_a_revision() -> None:
     alert = AlertView(key="k", since=NOW, text="GPU 1 is used without a lease.")
 
     held = fold(lab(), Change(revision=8, devices=(device(1, uses=(use,), note="n"),), alerts=(alert,)))
-    later = fold(held, Change(samples=(device(1, memory_reserved_bytes=GIB, sampled_at=NOW + 1),)))
+    later = fold(held, Change(samples=(device(1, memory_reserved_bytes=GIB, slowed_by=("hw-thermal",)),)))
 
     assert held.alerts == later.alerts == (alert,)
     assert later.devices[1].uses == (use,)
     assert later.devices[1].note == "n"
-    assert later.devices[1].memory_reserved_bytes == GIB
+    assert (later.devices[1].memory_reserved_bytes, later.devices[1].slowed_by) == (GIB, ("hw-thermal",))
     assert fold(later, Change(revision=9)).alerts == ()
 
 
