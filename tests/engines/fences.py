@@ -44,8 +44,12 @@ def why_missing(layer: str) -> str:
             return "bubblewrap is not installed; on Debian and Ubuntu: apt-get install bubblewrap"
         who = {"user": NOBODY.pw_uid, "group": NOBODY.pw_gid, "extra_groups": ()} if IS_ROOT else {}
         words = ["bwrap", "--dev-bind", "/", "/", "--", "true"]
-        ran = subprocess.run(words, capture_output=True, check=False, cwd="/", **who).returncode == 0
-        return "" if ran else "this machine lets bubblewrap make no namespaces"
+        if subprocess.run(words, capture_output=True, check=False, cwd="/", **who).returncode:
+            return "this machine lets bubblewrap make no namespaces"
+        with contextlib.suppress(OSError):
+            subprocess.run(["/usr/bin/python3", "-c", ""], check=True, cwd="/", **who)
+            return ""
+        return "there is no /usr/bin/python3 that any user may run"
     if not IS_ROOT:
         return "only root may set the rules of a cgroup"
     kind = " cgroup2 rw" if layer == "cgroup v2" else "/devices cgroup rw"

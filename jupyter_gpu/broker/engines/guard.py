@@ -118,10 +118,11 @@ class Guard:
         spec = files.read(f"{folder}/{files.SPEC}") or {}
         self.started(key, spec.get("isolation"), spec.get("uid"))
 
-    def ended(self, key: tuple[int, int], found: dict[str, Any] | None) -> None:
-        """It is over; `found`: what its own probe did."""
-        self._roots.pop(key, None)
-        self.told(key, found)
+    def ended(self, key: tuple[int, int], outcome: dict[str, Any]) -> None:
+        """There is an outcome; its tree may still live."""
+        if outcome.get("gone"):
+            self._roots.pop(key, None)
+        self.told(key, outcome.get("isolation"))
 
     def told(self, key: tuple[int, int], found: dict[str, Any] | None) -> None:
         """A job's own probe has told; what could be opened then can be opened."""

@@ -291,7 +291,7 @@ class LocalEngine:
         """Take an outcome: the main process is gone, and perhaps all of its tree."""
         stage = Stage.GONE if content.get("gone") else Stage.EXITED
         if stage is not entry.sighting.stage:
-            self._guard.ended(entry.key, content.get("isolation"))
+            self._guard.ended(entry.key, content)
             self._see(entry, stage=stage, outcome=msgspec.convert(content, Outcome))
         if stage is Stage.GONE and entry.unwanted:
             self._forget(entry)
