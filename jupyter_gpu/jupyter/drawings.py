@@ -6,6 +6,7 @@ and what is coloured is a tone that reads on white and on black. What a colour o
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from typing import NamedTuple
@@ -15,9 +16,12 @@ from ..cli.picture import badge, held_by_text, in_rows, left_text, numbers, used
 from ..cli.text import how_it_goes, memory_text, note_text, plural, safe, sentence, split_text, state_word, title
 from ..model import CardView, DeviceView, QuotaView, State, Status, UseView, WorkloadView
 from ..units import MISSING, format_bytes, format_when
+from .faces import spoken_here
 
 #: So many readings make a sparkline; at one a second, a minute.
 MOST_POINTS = 60
+
+_TYPED = re.compile("`([^`]*)`")
 
 _FONT = (
     "font-family:var(--jp-ui-font-family,system-ui,sans-serif);font-size:var(--jp-ui-font-size1,13px);line-height:1.4"
@@ -84,7 +88,7 @@ def _headline(status: Status, note: str) -> str:
 def _told(status: Status) -> str:
     """What somebody should know; what stands there twice is said once."""
     texts = dict.fromkeys((*status.warnings, *(it.text for it in status.alerts)))
-    return "".join(f'<div style="color:{_WARN}">{escape(sentence(it))}</div>' for it in texts)
+    return "".join(f'<div style="color:{_WARN}">{_said(sentence(it))}</div>' for it in texts)
 
 
 def _of_this_kernel(mine: WorkloadView | None, status: Status) -> str:
@@ -120,7 +124,7 @@ def _device(
         f'<td style="{_CELL};{indent}">{tag if is_mine else number}</td>',
         _cell(escape(safe(device.device_class)), title=safe(device.name)),
         *_readings(device, trace, device.number),
-        f'<td style="{_WIDE}"><span style="color:{colour}">{escape(held)}</span>{soft}{_foreign(device)}</td>',
+        f'<td style="{_WIDE}"><span style="color:{colour}">{_said(held)}</span>{soft}{_foreign(device)}</td>',
     )
     weight = "font-weight:600" if is_mine else "font-weight:inherit"
     return f'<tr data-uuid="{escape(safe(device.uuid))}" style="border-top:{_LINE};{weight}">{"".join(cells)}</tr>'
@@ -293,7 +297,12 @@ def _cell(html: str, *, title: str = "") -> str:
 
 
 def _quiet(text: str) -> str:
-    return f'<div style="{_SOFT}">{escape(text)}</div>'
+    return f'<div style="{_SOFT}">{_said(text)}</div>'
+
+
+def _said(text: str) -> str:
+    """A sentence of the broker: what stands between backticks is to be typed, here as `%gpu`."""
+    return _TYPED.sub(r'<code style="background:none">\1</code>', escape(spoken_here(text)))
 
 
 def _noted(note: str) -> str:

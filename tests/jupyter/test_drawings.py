@@ -115,6 +115,8 @@ def test_notes_alerts_and_isolation_are_told():
     assert "(drives a display, 150MiB in use)" in text
     assert text.count("GPU 1 is too hot.") == text.count("One disk.") == 1
     assert "isolation advisory" in text
+    typed = msgspec.structs.replace(status, warnings=("no GPU; `jupyter gpu doctor` says why",))
+    assert '<code style="background:none">%gpu doctor</code> says why.' in drawings.monitor(typed, {}, None)
     assert 'title="no rights to &lt;shut&gt; devices"' in html
     simulated = msgspec.structs.replace(status, isolation=isolation, simulated=True)
     assert "isolation" not in words_of(drawings.monitor(simulated, {}, None))

@@ -10,7 +10,9 @@ from pathlib import Path
 import nbformat
 
 from jupyter_gpu.model import Ask, JobSpec, Kind, SubmitBody
+from tests.nvml.library import why_not
 
+from .board_in_lab import House
 from .lab import CHROMIUM, NO_CHROMIUM, Lab, a_browser, a_lab_server
 from .scene import SCRIPTS, Broker, a_broker
 
@@ -37,8 +39,9 @@ def main() -> int:
         sys.exit(f"The pictures: {NO_CHROMIUM}")
     PICTURES.mkdir(exist_ok=True)
     for is_dark in (False, True):
-        with tempfile.TemporaryDirectory(prefix="jg-pictures-") as scratch, ExitStack() as stack:
-            _take(Path(scratch), stack, is_dark=is_dark)
+        for take in (_take, _take_the_board):
+            with tempfile.TemporaryDirectory(prefix="jg-pictures-") as scratch, ExitStack() as stack:
+                take(Path(scratch), stack, is_dark=is_dark)
     return 0
 
 
@@ -62,8 +65,7 @@ def _take(root: Path, stack: ExitStack, *, is_dark: bool) -> None:
     lab.part("workload").nth(3).wait_for()
 
     def take(name: str) -> None:
-        lab.page.wait_for_timeout(1500)  # what moves has come to rest
-        lab.page.screenshot(path=PICTURES / f"{name}-{'dark' if is_dark else 'light'}.png")
+        _save(lab, name, is_dark=is_dark)
 
     lab.page.evaluate("() => { jupyterapp.shell.currentWidget.content.activeCellIndex = 0; }")
     take("panel")
@@ -88,6 +90,25 @@ def _take(root: Path, stack: ExitStack, *, is_dark: bool) -> None:
     broker.client.stop_broker()
     lab.part("trouble").wait_for()
     take("away")
+
+
+def _take_the_board(root: Path, stack: ExitStack, *, is_dark: bool) -> None:
+    """Devices as they are; the cards are a stand-in for the driver's library, which takes a C compiler."""
+    if why_not() is not None:
+        sys.exit(f"The picture of devices as they are {why_not()}")
+    house = House(root, stack, CELLS[1].replace(", QuotaBar, JobView", ""))
+    house.befall()
+    lab = house.open(dark=is_dark)
+    lab.run_all()
+    lab.page.set_viewport_size({"width": 1400, "height": 1200})
+    for uses in lab.part("uses").all():
+        uses.locator("summary").click()
+    _save(lab, "devices", is_dark=is_dark)
+
+
+def _save(lab: Lab, name: str, *, is_dark: bool) -> None:
+    lab.page.wait_for_timeout(1500)  # what moves has come to rest
+    lab.page.screenshot(path=PICTURES / f"{name}-{'dark' if is_dark else 'light'}.png")
 
 
 def _submit(broker: Broker, root: Path, name: str, code: str) -> None:
