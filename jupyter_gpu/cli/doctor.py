@@ -99,11 +99,16 @@ def examine(face: Face) -> Iterator[Check]:
         yield Check(name="broker", state="fail", text=error.message, remedy=error.hint or "")
     is_here = view is None or view.node == platform.node()
     folder = Path(view.state_dir) if view is not None else paths.state_dir(environ)
+    place = list(_of_place(view, folder)) if is_here else []  # else its disk, its processes and socket are elsewhere
+    shared = any(check.name == "store" and check.state != "ok" for check in place)
+    for check in warning_checks(view, status):
+        # What is said with its remedy below is not said twice.
+        if not (shared and "network file system" in check.text):
+            yield check
     yield from _of_devices(view, status, environ, is_here=is_here)
     yield clock_check(face.now(), None if status is None else status.at)
     yield from jupyter_checks(environ)
-    if is_here:  # else its disk, its processes and its socket are elsewhere
-        yield from _of_place(view, folder)
+    yield from place
     yield from container_checks(environ)
 
 
@@ -113,7 +118,6 @@ def _of_devices(
     """The driver and what stands on it. Of GPUs elsewhere only the broker's word counts."""
     from . import doctor_devices as devices
 
-    yield from warning_checks(view, status)
     yield devices.driver_check(view, status)
     simulated = status is not None and status.simulated
     if is_here and not simulated:

@@ -56,6 +56,18 @@ def test_what_the_broker_warns_of_is_passed_on(gpu):
     assert "warn" in result.out
 
 
+def test_a_shared_disk_is_said_once(gpu, monkeypatch):
+    """What we see ourselves is said with its remedy, and the broker's warning of the same is left out."""
+    monkeypatch.setattr(doctor_machine.disks, "network_file_system", lambda _: "nfs4")
+    gpu.client.lab = msgspec.structs.replace(lab(), warnings=("the store lies on a network file system (nfs4)", "more"))
+
+    out = " ".join(gpu("doctor").out.split())
+
+    assert out.count("network file system") == 1
+    assert "JUPYTER_GPU_STATE_DIR" in out
+    assert "broker says more" in out
+
+
 def test_devices_that_get_no_work_are_named(gpu):
     """A cordoned and a faulty GPU each have a line with what gives them back."""
     first, second, *rest = lab().devices
