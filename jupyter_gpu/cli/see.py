@@ -108,11 +108,11 @@ def devices_of(face: Face) -> tuple[DeviceView, ...]:
 def held_by(face: Face, it: WorkloadView) -> str:
     """Name what a workload holds by number, "GPU 0, 2", and say where that is simulated."""
     from .picture import numbers
-    from .text import gpus_text
+    from .text import held_text
 
     found = devices_of(face) if it.devices else ()
     simulated = any(device.simulated for device in found if device.uuid in it.devices)
-    return gpus_text(it.devices, numbers(found), simulated=simulated)
+    return held_text(it, numbers(found), simulated=simulated)
 
 
 @click.command(short_help="Show what you hold, use and have left.")

@@ -154,13 +154,19 @@ def gpus_text(uuids: Iterable[str], numbers: Mapping[str, str], *, simulated: bo
     return (", ".join(parts) or "no GPU") + (" (simulated)" if simulated else "")
 
 
+def held_text(it: WorkloadView, numbers: Mapping[str, str], *, simulated: bool = False) -> str:
+    """Name what a workload holds, like "GPU 0, 2", or "20GiB of GPU 0" where that is a part of it."""
+    part = f"{format_bytes(it.ask.memory_bytes)} of " if it.devices and it.ask.memory_bytes is not None else ""
+    return part + gpus_text(it.devices, numbers, simulated=simulated)
+
+
 def how_it_goes(it: WorkloadView, numbers: Mapping[str, str], now: float) -> str:
     """Say in a few words what a table has room for: what it has until when, why it waits, when it ended."""
     if it.state is State.ENDED:
         return f"ended {format_when(it.ended_at, now)}"
     if it.state is State.QUEUED:
         return _waits(it, now)
-    parts = [gpus_text(it.devices, numbers)]
+    parts = [held_text(it, numbers)]
     if it.notice is not None:
         return f"{parts[0]}, must yield ({it.notice.reason}) by {format_when(it.notice.yield_by, now)}"
     if it.state is State.YIELDING:

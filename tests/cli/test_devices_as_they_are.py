@@ -8,6 +8,7 @@ from jupyter_gpu.cli.picture import badge, held_by_text
 from jupyter_gpu.cli.text import CONDITIONS, condition_text, memory_text
 from jupyter_gpu.model import (
     AlertView,
+    Ask,
     CardView,
     Condition,
     DeviceView,
@@ -144,6 +145,17 @@ def test_a_shared_device_says_how_much_of_it_is_leased():
         "20 of 80GiB leased, by you: job 12, bob: job 13" in Terminal(client=FakeClient(found), width=120)("status").out
     )
     assert "20 of 80GiB leased, by 2" in Terminal(client=FakeClient(found), width=120)("devices").out
+
+
+def test_who_holds_a_part_is_told_how_much():
+    """What was got of a shared device is said wherever it is said what is held."""
+    terminal = Terminal(client=FakeClient(lab()))
+    it = workload(5, state=State.ACTIVE, devices=(device(0).uuid,), ask=Ask(memory_bytes=20 * GIB), attempt=1)
+    terminal.client.answers["workload 5"] = it
+    terminal.client.lab = msgspec.structs.replace(lab(), workloads=(it,))
+
+    assert "holds      20GiB of GPU 0\n" in terminal("show", "5").out
+    assert "digits  20GiB of GPU 0\n" in terminal("status").out
 
 
 def test_notes_are_no_faults():
