@@ -30,7 +30,7 @@ from jupyter_gpu.model import (
     WorkloadView,
 )
 from tests.nvml import boards
-from tests.nvml.board import GIB, MIB, TEMPERATURE, Board, Card, mig_device
+from tests.nvml.board import GIB, MIB, TEMPERATURE, Board, Card, consumer_card, mig_device
 from tests.nvml.library import needs_standin
 from tests.stories.scene import Broker, a_broker, this_process, until
 
@@ -95,10 +95,10 @@ def alerts(client: Client, group: str) -> list[AlertView]:
     return [it for it in client.status().alerts if it.key.startswith(f"{group}:")]
 
 
-def submit(client: Client, folder: Path, *, on: tuple[str, ...] = ()) -> int:
-    """A job on one device that runs until it is told to go on."""
+def submit(client: Client, folder: Path, *, on: tuple[str, ...] = (), argv: tuple[str, ...] = UNTIL_GO) -> int:
+    """A job on one device, which runs until it is told to go on unless it is another."""
     folder.mkdir()
-    spec = JobSpec(argv=UNTIL_GO, folder=str(folder), environment={"PATH": os.environ["PATH"]})
+    spec = JobSpec(argv=argv, folder=str(folder), environment={"PATH": os.environ["PATH"]})
     return client.submit(SubmitBody(kind=Kind.JOB, ask=Ask(devices=1, on=on), spec=spec)).id
 
 
@@ -306,3 +306,51 @@ def test_a_grave_error_moves_the_job_off_and_an_operator_brings_the_card_back(tm
         until(lambda: device(client, card).condition is None, "it can be read, so it is there")
         assert client.workload(job).attempt == 2
         ends_well(client, job, tmp_path / "job")
+
+
+#: Dies as programs die of a card's memory, on the card whose UUID stands in a file beside its folder.
+DIES_THERE = (
+    "sh",
+    "-c",
+    (
+        'if [ "$CUDA_VISIBLE_DEVICES" = "$(cat ../bad)" ]; then '
+        "echo 'RuntimeError: CUDA error: uncorrectable ECC error encountered' >&2; exit 1; fi"
+    ),
+)
+
+
+@pytest.mark.parametrize("has_counter", [False, True])
+def test_a_board_on_which_job_after_job_dies_is_taken_out_of_use(tmp_path: Path, has_counter: bool) -> None:
+    """Each goes elsewhere at no cost of its own, and after three the board gets no more: MFlowCode/MFC#1748.
+
+    A card whose own counter says that nothing happened stays: anybody can print such words.
+    """
+    cards = [consumer_card(number, "NVIDIA GeForce RTX 4090", 24 * GIB) for number in range(2)]
+    board = two_cards(tmp_path) if has_counter else Board(tmp_path, *cards)
+    with on(tmp_path, board) as broker:
+        client = broker.client
+        bad = _first_card(client, tmp_path)
+        (tmp_path / "bad").write_text(bad)
+        for number in range(3):
+            job = submit(client, tmp_path / f"job{number}", argv=DIES_THERE)
+            it = client.wait(job, until="ended", timeout_seconds=60)
+            assert (it.end, it.attempt, it.failures) == (EndReason.SUCCEEDED, 2, 0)
+        if has_counter:
+            later = client.status().at + 3
+            until(lambda: client.status().at > later, "samples have come")
+            assert {it.condition for it in client.status().devices} == {None}
+            return
+        until(lambda: [it.device for it in alerts(client, "device")] == [bad], "it is told")
+        shown = next(it for it in client.status().devices if it.uuid == bad)
+        assert shown.condition is Condition.FAULTY
+        assert "3 jobs in a row" in shown.condition_detail
+        it = client.wait(submit(client, tmp_path / "last", argv=DIES_THERE), until="ended", timeout_seconds=60)
+        assert (it.end, it.attempt) == (EndReason.SUCCEEDED, 1)
+
+
+def _first_card(client: Client, folder: Path) -> str:
+    """The card that the next job will get."""
+    probe = submit(client, folder / "probe")
+    (uuid,) = running(client, probe).devices
+    ends_well(client, probe, folder / "probe")
+    return uuid
