@@ -214,7 +214,7 @@ async def test_a_node_that_is_not_there_was_not_tried(place, nodes, monkeypatch)
     gone = f"{nodes.folder}/gpu9"
     async with fenced(place, "cgroup v2", nodes, monkeypatch, wanted=[*nodes.all, gone]) as it:
         assert not it.engine.isolation.enforced
-        assert it.engine.isolation.detail == f"cgroup v2: {gone} could not be tried, since it is not there"
+        assert it.engine.isolation.detail == f"cgroup v2: {gone} could not be tried: there is no such file"
 
 
 @scenario

@@ -155,6 +155,8 @@ class Guard:
                 said.append(f"{layer}: {trouble}")
                 if found and not found.get("failed"):
                     weak = weak or layer
+                if found and found["missing"] and not found["opened"]:
+                    break  # no other layer could try them either
             self._is_proven, self._detail = False, "; ".join(said)
             log.warning("isolation is advisory only: %s", self._detail)
             if answered:
@@ -229,7 +231,7 @@ def _trouble(found: dict[str, Any] | None) -> str:
     if found["opened"]:
         return f"the probe could open {_named(found['opened'])}{why}"
     if found["missing"]:
-        return f"{_named(found['missing'])} could not be tried, since it is not there"
+        return f"{_named(found['missing'])} could not be tried: there is no such file"
     return found.get("why") or ""
 
 
