@@ -16,12 +16,14 @@ from jupyter_gpu.broker.watch import Watch
 from jupyter_gpu.model import (
     Cancel,
     Condition,
+    Device,
     EndReason,
     EvictionReason,
     LoadPolicy,
     Outcome,
     Policy,
     Release,
+    SeeDevices,
     State,
     Workload,
 )
@@ -88,6 +90,27 @@ def test_active_and_not_started_is_handed_over_once(tmp_path: Path) -> None:
         assert [device.uuid for device in play.engine.handed_over[0].devices] == ["GPU-0"]
 
     story(tell, tmp_path)
+
+
+def test_the_engine_learns_all_nodes_and_what_a_job_must_not_open(tmp_path: Path) -> None:
+    """Also those of a device that comes later."""
+
+    async def tell(play: Play) -> None:
+        seen = [
+            Device(uuid=f"GPU-{n}", index=n, name="T", device_class="t", nodes=(f"/dev/nvidia{n}",)) for n in (0, 1)
+        ]
+        await play.loop.handle(SeeDevices(pool="local", devices=tuple(seen[:1])))
+        await play.reconciler.step()
+        assert play.engine.kept_apart == {"/dev/nvidia0"}
+        await play.loop.handle(SeeDevices(pool="local", devices=tuple(seen)))
+        await play.job()
+        await play.reconciler.step()
+        assert play.engine.kept_apart == {"/dev/nvidia0", "/dev/nvidia1"}
+        (attempt,) = play.engine.handed_over
+        assert {*attempt.withheld, *attempt.devices[0].nodes} == play.engine.kept_apart
+        assert len(attempt.withheld) == 1
+
+    story(tell, tmp_path, count=0)
 
 
 def test_what_an_engine_forgot_before_its_start_is_handed_over_again(tmp_path: Path) -> None:
