@@ -90,6 +90,8 @@ class Attribution:
         #: Device -> the pids that were listed at the last reading although no process has them.
         self._gone: dict[str, set[int]] = {}
         self._own_cgroup = _cgroup_of("self")
+        #: Who holds by which process, as of a revision of a world: the same for all devices of a sample.
+        self._holders: tuple[World | None, int, dict[ProcessKey, list[int]]] = (None, 0, {})
 
     def attribute(self, world: World, reading: Reading, rules: Rules) -> tuple[Use, ...]:
         """The processes of one device, and whose they are. One that has just ended is left out."""
@@ -102,7 +104,9 @@ class Attribution:
         self._listed[reading.uuid] = {pid: before.get(pid, now) for pid, _ in listed}
         was_gone = self._gone.get(reading.uuid, set())
         self._gone[reading.uuid] = set()
-        look = _Look(world, reading, rules, _holders(world))
+        if self._holders[0] is not world or self._holders[1] != world.revision:
+            self._holders = (world, world.revision, _holders(world))
+        look = _Look(world, reading, rules, self._holders[2])
         uses = []
         for pid, used in listed:
             use = self._use(look, Use(pid=pid, kind=UseKind.UNKNOWN, memory_bytes=used))
