@@ -95,11 +95,13 @@ def alerts(client: Client, group: str) -> list[AlertView]:
     return [it for it in client.status().alerts if it.key.startswith(f"{group}:")]
 
 
-def submit(client: Client, folder: Path, *, on: tuple[str, ...] = (), argv: tuple[str, ...] = UNTIL_GO) -> int:
+def submit(
+    client: Client, folder: Path, *, on: tuple[str, ...] = (), argv: tuple[str, ...] = UNTIL_GO, ask: Ask | None = None
+) -> int:
     """A job on one device, which runs until it is told to go on unless it is another."""
     folder.mkdir()
     spec = JobSpec(argv=argv, folder=str(folder), environment={"PATH": os.environ["PATH"]})
-    return client.submit(SubmitBody(kind=Kind.JOB, ask=Ask(devices=1, on=on), spec=spec)).id
+    return client.submit(SubmitBody(kind=Kind.JOB, ask=ask or Ask(devices=1, on=on), spec=spec)).id
 
 
 def running(client: Client, job: int) -> WorkloadView:
@@ -306,6 +308,36 @@ def test_a_grave_error_moves_the_job_off_and_an_operator_brings_the_card_back(tm
         until(lambda: device(client, card).condition is None, "it can be read, so it is there")
         assert client.workload(job).attempt == 2
         ends_well(client, job, tmp_path / "job")
+
+
+def test_of_two_on_one_card_the_one_above_its_part_is_told_and_then_evicted(tmp_path: Path) -> None:
+    """Each is known by its own processes; the other is not touched."""
+    board = boards.one_a100(tmp_path)
+    card = board.cards[0]
+    with on(tmp_path, board, sharing=[{"slack_bytes": 0, "evict_after_seconds": 2}]) as broker:
+        client = broker.client
+        part = Ask(devices=1, memory_bytes=4 * GIB)
+        greedy, modest = (submit(client, tmp_path / name, ask=part) for name in ("greedy", "modest"))
+        assert {running(client, it).devices for it in (greedy, modest)} == {(card.uuid,)}
+        pids = {name: int((tmp_path / name / "pid").read_text()) for name in ("greedy", "modest")}
+        card.hold(pids["greedy"], 6 * GIB)
+        card.hold(pids["modest"], 4 * GIB)
+        board.write()
+        until(lambda: alerts(client, "share"), "it is told")
+        assert [it.workload for it in alerts(client, "share")] == [greedy]
+        assert "--memory 6GiB" in client.workload(greedy).reason
+        assert {use.workload: use.memory_bytes for use in device(client, card).uses} == {
+            greedy: 6 * GIB,
+            modest: 4 * GIB,
+        }
+        until(lambda: client.workload(greedy).state is not State.ACTIVE, "it is evicted")
+        card.release(pids["greedy"])
+        board.write()
+        ended = client.wait(greedy, until="ended", timeout_seconds=60)
+        assert "its part is 4GiB" in ended.detail
+        assert client.workload(modest).state is State.ACTIVE
+        assert alerts(client, "share") == []
+        ends_well(client, modest, tmp_path / "modest")
 
 
 #: Dies as programs die of a card's memory, on the card whose UUID stands in a file beside its folder.
