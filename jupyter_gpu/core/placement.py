@@ -85,6 +85,25 @@ def avoided(world: World, it: Workload, now: float) -> frozenset[str]:
     return frozenset(it.avoids) if max(groups.values(), default=0) >= it.ask.devices else frozenset()
 
 
+def has_room(world: World, device: Device, ask: Ask, gone: frozenset[int] | set[int] = frozenset()) -> bool:
+    """Whether a well device of the kind has what one part of the ask wants, once those who are `gone` have left."""
+    if ask.memory_bytes is not None:
+        spare = spare_bytes(world, device, gone)
+        return spare is not None and spare >= ask.memory_bytes
+    holders = world.leases.get(device.uuid, ())
+    if holders or ask.min_free_bytes is None:
+        # What NVML says of a device that is in use tells nothing of how it will be.
+        return gone.issuperset(holders)
+    free = free_bytes(world, device)
+    return free is None or free >= ask.min_free_bytes
+
+
+def free_bytes(world: World, device: Device) -> int | None:
+    """What NVML says is free of a device; None where it does not say."""
+    reading = world.readings.get(device.uuid)
+    return None if reading is None else reading.memory_free_bytes
+
+
 def free_devices(world: World) -> list[Device]:
     """The well devices without any lease, in the order of node and index."""
     leases = world.leases
@@ -160,12 +179,7 @@ class Room:
             return False
         if device.uuid in self._barred or device.device_class in self._barred_classes:
             return False
-        holders = self._world.leases.get(device.uuid, ())
-        if self._ask.memory_bytes is not None:
-            spare = spare_bytes(self._world, device, self._gone)
-            return spare is not None and spare >= self._ask.memory_bytes
-        # What NVML says of a device that is in use tells nothing of how it will be.
-        return self._gone.issuperset(holders) and (bool(holders) or _has_free(self._world, device, self._ask))
+        return has_room(self._world, device, self._ask, self._gone)
 
     def place(self, previous: tuple[str, ...] = ()) -> tuple[str, ...] | None:
         """Choose among what serves: the devices of before, else the best fit; None where it does not fit."""
@@ -208,11 +222,3 @@ def _preferred(serving: list[Device], ask: Ask) -> list[Device]:
 def _size(device: Device) -> float:
     """What is not known is taken for the largest."""
     return inf if device.memory_bytes is None else device.memory_bytes
-
-
-def _has_free(world: World, device: Device, ask: Ask) -> bool:
-    if ask.min_free_bytes is None:
-        return True
-    reading = world.readings.get(device.uuid)
-    free = None if reading is None else reading.memory_free_bytes
-    return free is None or free >= ask.min_free_bytes

@@ -206,7 +206,9 @@ class _Step:
 
     def _room(self, it: Workload, *, heed_holds: bool = True) -> Room:
         """What would serve it as things are."""
-        barred = self.kept.barred_to(it, heed_holds=heed_holds).union(avoided(self.world, it, self.now))
+        barred = self.kept.barred_to(it, heed_holds=heed_holds)
+        if it.avoids:
+            barred |= avoided(self.world, it, self.now)
         room = Room(
             self.world, it.ask, barred=barred, barred_classes=self.ledger.allowance(it).barred_classes(it.ask.devices)
         )

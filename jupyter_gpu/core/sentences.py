@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from ..model import Caller, Device, Kind, State, WaitingReason, Workload, World
+from ..model import Ask, Caller, Device, Kind, State, WaitingReason, Workload, World
 from ..units import format_bytes, format_seconds, format_when
 from .names import may_see_names
 from .outlook import expected_start_at
-from .placement import avoided, in_order, is_well, suits
+from .placement import avoided, free_bytes, has_room, in_order, is_well, suits
 from .quota import available_again_at, bind
+from .spare import spare_bytes
 from .told import WORDS, told
 from .victims import is_in_overtime
 
@@ -107,12 +108,16 @@ def _again_text(world: World, it: Workload, now: float) -> str:
 
 
 def _how_many_are_free(world: World, it: Workload, now: float) -> str:
-    """Like "No GPU is free", or "1 of the 2 GPUs it wants is free"."""
-    taken = avoided(world, it, now).union(world.leases)
-    free = sum(1 for d in world.devices.values() if suits(d, it.ask) and is_well(d) and d.uuid not in taken)
+    """Like "No GPU is free", "1 of the 2 GPUs it wants is free", or "No GPU has 20GiB free"."""
+    kept_from = avoided(world, it, now)
+    well = (device for device in world.devices.values() if suits(device, it.ask) and is_well(device))
+    free = sum(1 for device in well if device.uuid not in kept_from and has_room(world, device, it.ask))
+    wanted = it.ask.memory_bytes or it.ask.min_free_bytes
+    what = "free" if wanted is None else f"{format_bytes(wanted)} free"
+    one, many = ("is", "are") if wanted is None else ("has", "have")
     if free == 0:
-        return "No GPU is free"
-    return f"{free} of the {it.ask.devices} GPUs it wants {'is' if free == 1 else 'are'} free"
+        return f"No GPU {one} {what}"
+    return f"{free} of the {it.ask.devices} GPUs it wants {one if free == 1 else many} {what}"
 
 
 def _what_it_has(device: Device) -> str:
@@ -123,20 +128,38 @@ def _what_it_has(device: Device) -> str:
 
 def _who_holds(world: World, it: Workload, caller: Caller, now: float) -> str:
     """Like "GPU 0 is reserved by ada until 14:05, GPU 1 runs job 12"; what one is short of when nobody holds it."""
-    parts = []
     kept_from = avoided(world, it, now)
-    kin = [device for device in in_order(world) if suits(device, it.ask)]
-    for device in kin:
-        if device.condition is not None or device.cordoned:
-            parts.append(_what_it_has(device))
-        elif device.uuid in kept_from:
-            parts.append(f"an attempt of it died of the hardware of {device.title}")
-        for other in world.holders_of(device.uuid):
-            who = f" by {other.owner}" if may_see_names(world, other, caller) else ""
-            until = f" until {format_when(other.lease.ends_at, now)}" if other.lease and other.lease.ends_at else ""
-            verb = f"is reserved{who}" if other.kind is Kind.RESERVATION else f"runs job {other.id}"
-            parts.append(f"{device.title} {verb}{until}")
+    parts = []
+    for device in in_order(world):
+        if suits(device, it.ask):
+            if is_well(device) and device.uuid in kept_from:
+                parts.append(f"an attempt of it died of the hardware of {device.title}")
+            parts += _what_is_on(world, device, it, caller, now)
     if not parts:
         return f"{it.ask.devices} are wanted together, and those before you in line come first"
     more = len(parts) - MOST_NAMED
     return ", ".join(parts[:MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
+
+
+def _what_is_on(world: World, device: Device, it: Workload, caller: Caller, now: float) -> list[str]:
+    """What is wrong with a device, what is short on it, or who holds it."""
+    wrong = [] if is_well(device) else [_what_it_has(device)]
+    has = None if wrong else _bytes_that_count(world, device, it.ask)
+    if has is not None:
+        return [] if has_room(world, device, it.ask) else [f"{device.title} has {format_bytes(has)} free"]
+    return wrong + [_who_is_on(world, device, other, caller, now) for other in world.holders_of(device.uuid)]
+
+
+def _bytes_that_count(world: World, device: Device, ask: Ask) -> int | None:
+    """The free memory by which a device serves an ask or not; None where that is not what decides."""
+    if ask.memory_bytes is not None:
+        return spare_bytes(world, device)
+    is_free = device.uuid not in world.leases and ask.min_free_bytes is not None
+    return free_bytes(world, device) if is_free else None
+
+
+def _who_is_on(world: World, device: Device, other: Workload, caller: Caller, now: float) -> str:
+    who = f" by {other.owner}" if may_see_names(world, other, caller) else ""
+    until = f" until {format_when(other.lease.ends_at, now)}" if other.lease and other.lease.ends_at else ""
+    verb = f"is reserved{who}" if other.kind is Kind.RESERVATION else f"runs job {other.id}"
+    return f"{device.title} {verb}{until}"

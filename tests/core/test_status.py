@@ -364,6 +364,25 @@ def test_who_waits_for_another_device_than_the_one_it_died_on_reads_why() -> Non
     assert mine.reason.startswith("No GPU is free: an attempt of it died of the hardware of GPU 0, GPU 1 runs job 2.")
 
 
+def test_who_waits_for_memory_reads_how_much_there_is() -> None:
+    """Of a part what is really free of each device; who has it whole is named as always."""
+    play = Play(3, Policy(sharing=(SharingRule(),)))
+    play.running("grace", memory_bytes=70 * GIB, on=("gpu-0",))
+    play.running("grace", on=("gpu-1",))
+    play.world.readings["gpu-2"] = Reading(
+        uuid="gpu-2", at=play.now, memory_used_bytes=75 * GIB, memory_total_bytes=80 * GIB
+    )
+    play.submit(a_job("ada", memory_bytes=20 * GIB))
+    play.submit(a_job("ada", min_free_bytes=20 * GIB))
+    play.submit(a_job("ada", devices=2, memory_bytes=10 * GIB, on=("gpu-0", "gpu-1")))
+
+    part, whole, two = (it.reason for it in seen_by(play, ADA).workloads if it.is_mine)
+
+    assert part.startswith("No GPU has 20GiB free: GPU 0 has 10GiB free, GPU 1 runs job 2, GPU 2 has 5GiB free.")
+    assert whole.startswith("No GPU has 20GiB free: GPU 0 runs job 1, GPU 1 runs job 2, GPU 2 has 5GiB free.")
+    assert two.startswith("1 of the 2 GPUs it wants has 10GiB free: GPU 1 runs job 2.")
+
+
 def test_who_waits_for_a_part_that_nobody_shares_any_more_reads_so() -> None:
     """It is not that there were no GPU."""
     play = Play(1, Policy(sharing=(SharingRule(),)))
