@@ -32,7 +32,7 @@ def refuse_the_impossible(world: World, ask: Ask) -> None:
             f"a part of a GPU's memory cannot be had: {_why_none_is_shared(world, kin)}",
             hint="Ask for a whole one: leave --memory out, or use --min-free for one with that much free.",
         )
-    if ask.devices > 1 and any(is_mig(device) for device in kin):
+    if 1 < ask.devices <= len(kin) and any(is_mig(device) for device in kin):
         raise _mig_devices_apart(world, ask, most)
     raise LimitExceeded(
         f"{ask.devices} GPU{'s' if ask.devices > 1 else ''}{_what(world, ask)} cannot be had on one node: "

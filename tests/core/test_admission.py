@@ -236,6 +236,14 @@ def test_two_mig_devices_for_one_ask_are_refused_at_once(make, words, said):
     assert "make one ask for each" in str(refused.value.hint)
 
 
+def test_more_than_there_are_in_all_is_told_as_a_number():
+    """Where all of them together would not do, MIG is not the reason."""
+    play = Play((a_device(0), a_device(1), *SLICES))
+
+    with pytest.raises(LimitExceeded, match="5 GPUs cannot be had on one node: the most is 2"):
+        play.do(a_job(devices=5))
+
+
 def test_what_one_process_can_see_is_granted():
     """One MIG device, or several whole GPUs."""
     play = Play((a_device(0), a_device(1), *SLICES))
