@@ -83,7 +83,7 @@ def _mig_devices_apart(world: World, ask: Ask, most: int) -> LimitExceeded:
     whole = sorted({device.device_class for device in _of_the_kind(world, ask) if not is_mig(device)})
     there = f"; of whole GPUs{_what(world, ask)} the most on one node is {most}" if whole else ""
     return LimitExceeded(
-        f"{ask.devices} MIG devices cannot be used together, nor one beside a whole GPU: CUDA shows a process "
+        "MIG devices cannot be used together, nor one beside a whole GPU: CUDA shows a process "
         f"the first and drops the others{there}",
         hint="Ask for one larger device, or make one ask for each: one kernel, or one job, per MIG device.",
     )
