@@ -176,6 +176,27 @@ def test_a_command_that_fails_is_told_and_holds_up_nothing(
     assert [said in record.message for record in caplog.records if record.levelno == logging.ERROR] == [True] * 2
 
 
+def test_for_one_key_one_command_runs_at_a_time(tmp_path: Path) -> None:
+    """One that takes its time is not joined by a second about the same."""
+    out = tmp_path / "said"
+
+    async def tell() -> None:
+        clock = Clock()
+        alerts = Alerts(clock, command=("sh", "-c", f"cat >> {out}; while [ ! -e {out}.go ]; do sleep 0.01; done"))
+        for _ in range(3):
+            alerts.open("a:1", HOT)
+            alerts.close("a:1")
+            clock.now += QUIET_SECONDS
+        assert len(alerts._running) == 1
+        Path(f"{out}.go").touch()
+        await ran(alerts)
+        alerts.open("a:1", HOT)
+        await ran(alerts)
+
+    story(tell)
+    assert len(out.read_text().splitlines()) == 2
+
+
 # -- which there are
 
 

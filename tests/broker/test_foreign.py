@@ -233,8 +233,11 @@ def test_never_a_process_that_is_not_what_was_seen(
 
 def test_never_a_process_of_several_users(hers: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch) -> None:
     """A set-uid program: its first user could not signal it, and we do not for them."""
-    monkeypatch.setattr(procs, "users_of", lambda _: {GRACE, 0})
-    assert "not certain" in spared(a_use(hers.pid, user="grace"))
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    for others in (0, ADA):
+        monkeypatch.setattr(procs, "users_of", lambda _, others=others: {GRACE, others})
+        for user in ("grace", NAMES[others]):
+            assert "not certain" in spared(a_use(hers.pid, user=user))
 
 
 @pytest.mark.parametrize("uid", [0, 999, 61200, 65534])
