@@ -1,9 +1,9 @@
 """The smallest broker that keeps its word: commits an attempt before it hands it over, and its end once it is seen.
 
-    python stand_in_broker.py FOLDER JOBS
+    python stand_in_broker.py FOLDER JOBS [FIRST]
 
-Each job appends "JOB ATTEMPT" to FOLDER/lines. What is lost is queued again under the next number. May be killed at any
-moment and started again.
+Each job does what the shell takes FIRST for, and appends "JOB ATTEMPT" to FOLDER/lines. What is lost is queued again
+under the next number. May be killed at any moment and started again.
 """
 
 import asyncio
@@ -22,8 +22,8 @@ SLOTS = 8
 class Broker:
     """Jobs in a table, at most eight at a time."""
 
-    def __init__(self, root: Path, jobs: int) -> None:
-        self.root = root
+    def __init__(self, root: Path, jobs: int, first: str) -> None:
+        self.root, self.first = root, first
         self.store = sqlite3.connect(root / "store", isolation_level=None)
         self.store.execute("PRAGMA journal_mode=WAL")
         self.store.execute("CREATE TABLE IF NOT EXISTS jobs (id INTEGER PRIMARY KEY, attempt INT, state TEXT)")
@@ -68,7 +68,7 @@ class Broker:
 
     async def hand_over(self, job: int, attempt: int) -> None:
         """Start it, or find that it was started."""
-        line = f"echo {job} {attempt} >> lines"
+        line = f"{self.first} echo {job} {attempt} >> lines"
         spec = JobSpec(argv=("sh", "-c", line), folder=str(self.root), environment={"PATH": os.environ["PATH"]})
         await self.engine.hand_over(
             Attempt(workload=job, attempt=attempt, name="", owner="anna", account="", spec=spec, devices=())
@@ -79,4 +79,4 @@ class Broker:
             self.seen.put_nowait(known)
 
 
-asyncio.run(Broker(Path(sys.argv[1]), int(sys.argv[2])).run())
+asyncio.run(Broker(Path(sys.argv[1]), int(sys.argv[2]), "".join(sys.argv[3:])).run())

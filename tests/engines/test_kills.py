@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from jupyter_gpu.broker.engines import procs
-from tests.engines.bench import kill
+from jupyter_gpu.broker.engines import files, procs
+from tests.engines.bench import PATIENCE, kill
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
@@ -22,17 +22,58 @@ JOBS = 250
 pytestmark = [pytest.mark.faults, pytest.mark.slow]
 
 
-def begin(folder):
-    """Start a broker over this folder, whatever an earlier one has left there."""
-    words = [sys.executable, HERE / "stand_in_broker.py", folder, str(JOBS)]
+def begin(folder, first="", *, jobs=JOBS):
+    """Start a broker over this folder, whatever an earlier one has left there; what its jobs do `first`."""
+    words = [sys.executable, HERE / "stand_in_broker.py", folder, str(jobs), first]
     return subprocess.Popen(words, env={"PYTHONPATH": os.pathsep.join([str(ROOT), *sys.path]), "PATH": "/usr/bin:/bin"})
 
 
-def supervisors(launcher):
-    """Supervisors, and between fork and exec the jobs themselves: a copy of the launcher that is not it."""
-    words = procs.argv(launcher)
-    everyone = procs.everyone() if words else {}
-    return [pid for pid in everyone if pid != launcher and procs.argv(pid) == words]
+def supervisors(root, launcher):
+    """Supervisors, and between fork and exec the jobs themselves: copies of the launcher that are not it.
+
+    Only this broker's, which its launcher has started or whose marks lie in its folders: on a machine with several
+    brokers the command lines of all are alike.
+    """
+    words, everyone = procs.argv(launcher), procs.everyone()
+    marks = [files.read(str(mark)) or {} for mark in root.glob(f"attempts/*/{files.MARK}")]
+    live = ((it["pid"], it["start_ticks"]) for it in marks if it.get("pid") in everyone)
+    ours = {launcher, *(pid for pid, start_ticks in live if everyone[pid].start_ticks == start_ticks)}
+    below = ours.union(*(procs.descendants(pid, everyone) for pid in ours)) if words else set()
+    return [pid for pid in below if pid != launcher and procs.argv(pid) == words]
+
+
+def test_the_supervisors_of_another_broker_are_not_ours_to_kill(tmp_path):
+    """Two brokers whose launchers have the same command line: each of them finds its own processes only."""
+    folders = [tmp_path / name for name in ("one", "two")]
+    for folder in folders:
+        folder.mkdir()
+    brokers = [begin(folder, "while ! test -e go; do sleep 0.02; done;", jobs=2) for folder in folders]
+    try:
+        found = [wait_for(lambda folder=folder: two_of(folder)) for folder in folders]
+        launchers = [int((folder / "launcher").read_text()) for folder in folders]
+        assert procs.argv(launchers[0]) == procs.argv(launchers[1])
+        assert not set(found[0]) & set(found[1])
+    finally:
+        for folder in folders:
+            (folder / "go").touch()
+        ended = [broker.wait(30) for broker in brokers]
+    assert ended == [0, 0]
+
+
+def two_of(folder):
+    """The supervisors of this broker's two jobs, once both run."""
+    written = folder / "launcher"
+    found = supervisors(folder, int(written.read_text())) if written.exists() else []
+    return found if len(found) >= 2 else None
+
+
+def wait_for(found):
+    """Look until something is there."""
+    by = time.monotonic() + PATIENCE
+    while not (it := found()):
+        assert time.monotonic() < by, "it never came"
+        time.sleep(0.01)
+    return it
 
 
 @pytest.mark.timeout(120)
@@ -55,7 +96,7 @@ def test_kill_anything(tmp_path, seed):
                 continue
             written = tmp_path / "launcher"
             launcher = int(written.read_text()) if written.exists() else 0
-            pids = [launcher] if victim == "launcher" else supervisors(launcher)
+            pids = [launcher] if victim == "launcher" else supervisors(tmp_path, launcher)
             if launcher and pids:
                 kill(dice.choice(pids))
                 kills[victim] += 1
