@@ -67,6 +67,8 @@ class Following:
         #: When the devices are taken away, once a notice has come.
         self._due_at: float | None = None
         self._trouble = ""
+        #: Whether the last renewal told something.
+        self._was_told = False
 
     async def run(self) -> None:
         """Follow it to its end."""
@@ -143,10 +145,13 @@ class Following:
         if renewal.notice is not None and kept.notice is None:
             async with self._keeper.asking(kept) as client:
                 kept.lease = await client.workload(it.id)
-        if (renewal.notice, renewal.told) != (kept.notice, kept.told):
-            if renewal.told and not kept.told:  # figures in it may change from one renewal to the next
-                self._keeper.log.warning("Kernel %s: %s", kept.kernel_id, renewal.told)
-            kept.notice, kept.told = renewal.notice, renewal.told
+        # What holds but for a moment is nothing to tell, as with alerts.
+        told = renewal.told if self._was_told else ""
+        self._was_told = bool(renewal.told)
+        if (renewal.notice, told) != (kept.notice, kept.told):
+            if told and not kept.told:  # figures in it may change from one renewal to the next
+                self._keeper.log.warning("Kernel %s: %s", kept.kernel_id, told)
+            kept.notice, kept.told = renewal.notice, told
             self._hands.changed()
 
     def _why(self) -> str:

@@ -22,6 +22,8 @@ export interface Notice {
   readonly workload: number;
   /** The kernel that the buttons are about, if it is one's. */
   readonly kernel: string | null;
+  /** Of trouble that lasts: which one, so that another under the same key is told too; empty for whatever it is. */
+  readonly mark?: string;
 }
 
 /** The last minutes of a lease in which a warning goes out, the earlier first. */
@@ -34,7 +36,7 @@ export function notices(state: GpuState, now: number): readonly Notice[] {
   const mine = state.status?.workloads.filter(it => it.is_mine) ?? [];
   const live = mine.flatMap(it => [
     ...[liveNotice(it, state, now)].filter(found => found !== null),
-    ...alertNotices(it, state)
+    ...troubleNotices(it, state)
   ]);
   const over = state.recent.filter(it => it.detail !== `cancelled by ${state.status?.caller}`);
   return [...live, ...over.map(it => endNotice(it, state.status?.caller ?? null))];
@@ -86,25 +88,32 @@ function liveNotice(it: WorkloadView, state: GpuState, now: number): Notice | nu
 
 type About = Pick<Notice, 'at' | 'workload' | 'kernel'>;
 
-/** What the broker found of one's own work, in its words; else what it told the kernel. */
-function alertNotices(it: WorkloadView, state: GpuState): readonly Notice[] {
+/**
+ * What the broker found of one's own work, in its words; else what it told the kernel. The latter says the same, and
+ * comes and goes a few seconds apart from it, so both are one notice.
+ */
+function troubleNotices(it: WorkloadView, state: GpuState): readonly Notice[] {
   const kernel = it.holder?.kind === 'kernel' ? it.holder.name : null;
-  const about = { at: null, workload: it.id, kernel };
-  const found = openAlerts(state).filter(alert => alert.workload === it.id);
+  const isAbout = (alert: AlertView): boolean =>
+    isKnown(alert.workload)
+      ? alert.workload === it.id
+      : Boolean(alert.device && it.devices?.includes(alert.device));
+  const found = openAlerts(state)
+    .filter(isAbout)
+    .map(alert => ({ mark: markOf(alert), message: sentence(alert.text) }));
   const told = kernel === null ? null : kernelOf(state, kernel)?.told;
-  const saw = (key: string, text: string): Notice => ({
-    key,
+  const all =
+    found.length || !told ? found : [{ mark: '', message: `${title(it)}: ${sentence(told)}` }];
+  return all.map((trouble, place) => ({
+    ...trouble,
+    key: `${it.id} trouble ${place}`,
     tone: 'warning',
-    message: plainText(text),
+    message: plainText(trouble.message),
     actions: ['panel'],
-    ...about
-  });
-  if (!found.length && told) {
-    return [
-      saw(`${it.id} told ${told.replace(/[\d.]+/g, '#')}`, `${title(it)}: ${sentence(told)}`)
-    ];
-  }
-  return found.map((alert: AlertView) => saw(`alert ${markOf(alert)}`, sentence(alert.text)));
+    at: null,
+    workload: it.id,
+    kernel
+  }));
 }
 
 /** Who had to wait has looked away. */

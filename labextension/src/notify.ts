@@ -19,6 +19,7 @@ const TOGETHER_MS = 5000;
 export function notify(model: IGpuModel, settings: Settings, run: Run): void {
   const opened = Date.now() / 1000;
   const told = new Map<string, string>();
+  const marks = new Map<string, string>();
   const showWellEnded = collector(run);
 
   const look = (): void => {
@@ -31,6 +32,15 @@ export function notify(model: IGpuModel, settings: Settings, run: Run): void {
         const id = isWellEnded(notice) ? showWellEnded(notice) : show(notice, run);
         // Only what holds still can be over; what happened stays told.
         told.set(notice.key, notice.at === null ? id : '');
+      } else if (notice.mark && notice.mark !== marks.get(notice.key)) {
+        // Other trouble than before: in the place of the first, also where that was closed.
+        const id = told.get(notice.key) ?? '';
+        if (!Notification.update({ id, message: notice.message, ...options(notice, run) })) {
+          told.set(notice.key, show(notice, run));
+        }
+      }
+      if (notice.mark !== undefined) {
+        marks.set(notice.key, notice.mark || (marks.get(notice.key) ?? ''));
       }
     }
     const keys = new Set(found.map(it => it.key));
@@ -38,7 +48,11 @@ export function notify(model: IGpuModel, settings: Settings, run: Run): void {
       if (id && !keys.has(key)) {
         // Extended, restarted, released: the warning is of no more use.
         Notification.dismiss(id);
-        told.set(key, '');
+        if (marks.delete(key)) {
+          told.delete(key); // it may begin anew
+        } else {
+          told.set(key, '');
+        }
       }
     }
   };

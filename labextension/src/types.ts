@@ -289,6 +289,20 @@ export interface IsolationView {
   readonly detail?: string;
 }
 
+/** A profile that the caller may use. */
+export interface ProfileView {
+  readonly name: string;
+  readonly title: string;
+  readonly description: string;
+  readonly devices: number;
+  readonly device_class?: string | null;
+  readonly memory_bytes?: number | null;
+  readonly duration_seconds?: number | null;
+  readonly queue?: string | null;
+  readonly for_servers?: boolean;
+  readonly for_kernels?: boolean;
+}
+
 /** The one document that every face shows, for one caller. */
 export interface Status {
   readonly revision: number;
@@ -305,6 +319,9 @@ export interface Status {
   readonly cards?: readonly CardView[];
   readonly alerts?: readonly AlertView[];
   readonly isolation?: IsolationView | null;
+  readonly profiles?: readonly ProfileView[];
+  readonly teams?: readonly string[];
+  readonly teams_at?: number | null;
 }
 
 /** What went wrong: for programs, for people, and what to do now. */

@@ -355,9 +355,17 @@ describe('alerts', () => {
     const told = kernel({ workload: 1, told: 'You use 21 of 20 GiB' });
     const messages = (alerts: AlertView[], kernels: ReturnType<typeof kernel>[]): string[] =>
       notices(state({ workloads: [reservation(1)], alerts }, kernels), NOON).map(it => it.message);
-    assert.deepEqual(messages([above, hot], [told]), ['It uses more than its 20 GiB.']);
+    const other = { ...hot, key: 'hot GPU-1', device: 'GPU-1' };
+    assert.deepEqual(messages([above, other], [told]), ['It uses more than its 20 GiB.']);
+    assert.deepEqual(messages([hot, other], [kernel()]), ['GPU 0 is at 91 °C.']);
     assert.deepEqual(messages([], [told]), ['a.ipynb: You use 21 of 20 GiB.']);
-    assert.deepEqual(messages([hot], [kernel()]), []);
+    assert.deepEqual(messages([other], [kernel()]), []);
+    const keys = (alerts: AlertView[]): string[] =>
+      notices(state({ workloads: [reservation(1)], alerts }, [told]), NOON).map(
+        it => `${it.key} ${it.mark ? 'marked' : ''}`
+      );
+    assert.deepEqual(keys([above]), ['1 trouble 0 marked']);
+    assert.deepEqual(keys([]), ['1 trouble 0 ']);
   });
 });
 

@@ -15,7 +15,7 @@ import pytest
 from playwright.sync_api import WebSocketRoute
 
 from jupyter_gpu.model import State
-from tests.nvml.board import MIB
+from tests.nvml.board import GIB, MIB
 from tests.nvml.library import needs_standin
 
 from .board_in_lab import House
@@ -128,4 +128,31 @@ def test_an_idle_kernel_that_holds_memory_is_restarted_in_one_click(tmp_path: Pa
     house.board.write()
     lab.part("kernel-idle").wait_for(state="detached")
     assert house.broker.client.workload(mine.id).state is State.ACTIVE
+    assert lab.faults == []
+
+
+def test_a_notebook_above_its_part_is_told(tmp_path: Path, stack: ExitStack) -> None:
+    """It reserved 4 GiB of the shared card and uses more: its owner reads so in a notice and beside the kernel."""
+    house = House(tmp_path, stack)
+    shared = house.board.cards[1]
+    lab = house.open()
+    lab.command("gpu:reserve", devices=1, duration_seconds=3600, memory_bytes=4 * GIB)
+    lab.page.locator('[data-gpu="toolbar"][data-standing="pinned"]').wait_for()
+    assert lab.execute("import os; print(os.environ['CUDA_VISIBLE_DEVICES'])").strip() == shared.uuid
+    pid = int(lab.execute("print(os.getpid())"))
+    shared.hold(pid, 6 * GIB)
+    house.board.write()
+
+    notice = lab.page.locator(".Toastify__toast").filter(has_text="4GiB")
+    notice.wait_for()
+    kernel = lab.part("kernel").filter(has_text="4GiB")
+    kernel.wait_for()
+    assert notice.count() == 1
+    pictures_of(lab, "above-its-part")
+
+    shared.release(pid)
+    shared.hold(pid, 3 * GIB)
+    house.board.write()
+    notice.wait_for(state="detached")
+    kernel.wait_for(state="detached")
     assert lab.faults == []
