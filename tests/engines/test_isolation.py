@@ -137,7 +137,7 @@ def test_of_its_own_accord_a_broker_without_rights_takes_landlock(nodes, place):
     broker = Broker(place / "other", "cgroup", nodes, f"{TRY} t other {nodes.other}", as_nobody=True)
     view = broker.hear()
     assert not view["enforced"]
-    assert "only root may set the rules of a cgroup" in view["detail"]
+    assert view["detail"] == "cgroup v2 and cgroup v1: only root may set the rules of a cgroup"
     broker.hear()
     said = broker.hear()
     assert (said["outcome"]["end"], said["log"]) == ("succeeded", "other open\n")
@@ -209,12 +209,50 @@ async def test_what_a_job_could_open_makes_it_advisory_at_once(place, nodes, mon
 
 
 @scenario
-async def test_a_node_that_is_not_there_was_not_tried(place, nodes, monkeypatch):
-    """Enforced means that each was tried: what a driver makes later may be open."""
+async def test_a_node_that_is_not_there_was_not_tried(place, nodes):
+    """Enforced means that each was tried: what a driver makes later may be open. It is told once, and of no layer."""
     gone = f"{nodes.folder}/gpu9"
-    async with fenced(place, "cgroup v2", nodes, monkeypatch, wanted=[*nodes.all, gone]) as it:
+    told = f"it could not be tried where there is no such file: {gone}"
+    async with bench(place) as it:
+        it.engine.keep_apart([*nodes.all, gone])
+        await until(lambda: it.engine.isolation.detail != "not probed yet")
+        assert it.engine.isolation == IsolationView(enforced=False, by=it.engine.isolation.by, detail=told)
+
+
+@scenario
+async def test_nodes_that_go_and_come_back_are_tried_anew(place, nodes, monkeypatch):
+    """A driver that is loaded anew makes others under the old names; nobody has to start the broker again for that."""
+    async with fenced(place, "cgroup v2", nodes, monkeypatch) as it:
+        assert it.engine.isolation.enforced
+        Path(nodes.other).unlink()
+        await until(lambda: nodes.other in it.engine.isolation.detail)
         assert not it.engine.isolation.enforced
-        assert it.engine.isolation.detail == f"cgroup v2: {gone} could not be tried: there is no such file"
+        os.mknod(nodes.other, 0o20666, os.makedev(1, 8))
+        await until(lambda: it.engine.isolation.enforced)
+        script = f"{TRY} t other {nodes.other}"
+        await it.run("sh", "-c", script, account="nobody", withheld=nodes.others)
+        assert it.log() == b"other refused\n"
+
+
+@pytest.mark.parametrize("layer", ["cgroup v2", "cgroup v1", "landlock", "bubblewrap"])
+@scenario
+async def test_what_is_made_after_a_job_began_is_not_called_kept_from_it(place, nodes, monkeypatch, layer):
+    """Only Landlock withholds what was not there; for the others it is advisory as long as that job runs."""
+    Path(nodes.third).unlink()
+    script = f"{TRY} echo on; while ! test -e go; do sleep 0.02; done; t third {nodes.third}; sleep 600"
+    async with fenced(place, layer, nodes, monkeypatch) as it:
+        await it.hand_over("sh", "-c", script, account="nobody", withheld=nodes.others)
+        await it.says(b"on")
+        os.mknod(nodes.third, 0o20666, os.makedev(1, 7))
+        os.chmod(nodes.third, 0o666)  # noqa: PTH101 - whatever the umask says
+        holds = layer == "landlock"
+        told = f"job 1 began before {nodes.third} came to be"
+        await until(lambda: it.engine.isolation.enforced if holds else it.engine.isolation.detail == told)
+        (it.work / "go").touch()
+        await it.says(b"third refused" if holds else b"third open")
+        await it.order(0, 0)
+        await it.end()
+        await until(lambda: it.engine.isolation.enforced)
 
 
 @scenario
@@ -300,14 +338,16 @@ async def test_in_bubblewrap_the_notice_reaches_the_training_and_a_failed_start_
 async def test_cgroups_and_programs_go_with_the_attempt(place, nodes, monkeypatch, layer):
     """Nothing of a hundred jobs may be left in the kernel."""
     async with fenced(place, layer, nodes, monkeypatch) as it:
-        await until(lambda: not our_cgroups(it) and not our_programs())
+        await until(lambda: not our_cgroups(it))
         await it.hand_over("sh", "-c", "echo on; sleep 600", account="nobody", withheld=nodes.others)
         await it.says(b"on")
         assert our_cgroups(it)
-        assert len(our_programs()) == (layer == "cgroup v2")
+        programs = [number for cgroup in our_cgroups(it) for number in programs_of(cgroup)]
+        assert len(programs) == (layer == "cgroup v2")
+        assert all(is_in_the_kernel(number) for number in programs)
         await it.order(0, 0)
         await it.end()
-        await until(lambda: not our_cgroups(it) and not our_programs())
+        await until(lambda: not our_cgroups(it) and not any(is_in_the_kernel(number) for number in programs))
 
 
 def our_cgroups(it):
@@ -315,26 +355,27 @@ def our_cgroups(it):
     return list(Path("/sys/fs/cgroup").glob(f"**/{it.engine._spool._name}-*"))
 
 
-def our_programs():
-    """The device programs of our name that the kernel holds."""
-    number, found = 0, []
-    with contextlib.suppress(FileNotFoundError):  # no program after that one
-        while True:
-            number = struct.unpack("=III", asked(11, struct.pack("=III", number, 0, 0)))[1]
-            with contextlib.suppress(FileNotFoundError):  # it has just gone
-                program = kernel(13, ctypes.create_string_buffer(struct.pack("=III", number, 0, 0), 12))
-                info = ctypes.create_string_buffer(80)
-                asked(15, struct.pack("=IIQ", program, len(info), ctypes.addressof(info)))
-                os.close(program)
-                found += [number] if info.raw[64:].rstrip(b"\0") == b"jupyter_gpu" else []
-    return found
+def programs_of(cgroup):
+    """The device programs that hold in it by itself."""
+    if not (cgroup / "cgroup.controllers").exists():
+        return []
+    folder, numbers = os.open(cgroup, os.O_RDONLY), ctypes.create_string_buffer(4 * 8)
+    try:
+        asked = struct.pack("=IIIIQI4x", folder, bpf._ATTACH_CGROUP_DEVICE, 0, 0, ctypes.addressof(numbers), 8)
+        room = ctypes.create_string_buffer(asked, len(asked))
+        kernel(16, room)
+    finally:
+        os.close(folder)
+    count = struct.unpack_from("=I", room.raw, 24)[0]
+    return struct.unpack_from(f"={count}I", numbers.raw)
 
 
-def asked(command, words):
-    """Ask bpf(2) for what it writes into the question."""
-    room = ctypes.create_string_buffer(words, len(words))
-    kernel(command, room)
-    return room.raw
+def is_in_the_kernel(number):
+    """Whether the program of that number still is."""
+    with contextlib.suppress(FileNotFoundError):
+        os.close(kernel(13, ctypes.create_string_buffer(struct.pack("=III", number, 0, 0), 12)))
+        return True
+    return False
 
 
 def kernel(command, room):

@@ -3,8 +3,9 @@
 The layers are tried in their order, each by a probe: a start like any other, through the launcher and as a user
 without rights, that withholds every node there is and then tries to open each. The first whose probe is refused
 everywhere is taken, and only then isolation is called enforced. It is called advisory again, with the reason, as
-soon as any job's own probe gets in where it should not, and while a job runs as root, which no layer holds. Where there
-is nothing to keep apart nothing is done.
+soon as any job's own probe gets in where it should not, and while a job runs as root, which no layer holds, or one
+that began before a node was there. Nodes that come, go or change are tried anew. Where there is nothing to keep apart
+nothing is done.
 """
 
 from __future__ import annotations
@@ -51,12 +52,15 @@ class Guard:
         self._layer = ""
         self._program = ""
         self._nodes: frozenset[str] = frozenset()
+        #: What the nodes were when they were last tried: the driver's helper makes them late, and anew.
+        self._kinds: frozenset[tuple[str, int, int]] = frozenset()
         #: Every node was tried with the layer, and each was refused.
         self._is_proven = False
         self._detail = ""
         #: What a job's own probe has found since.
         self._breach = ""
-        self._roots: dict[tuple[int, int], None] = {}
+        #: Jobs that no layer holds, and why.
+        self._loose: dict[tuple[int, int], str] = {}
         self._finding: asyncio.Task[None] | None = None
         self._heard: dict[str, asyncio.Event] = {}
         self._serial = 0
@@ -71,10 +75,8 @@ class Guard:
             return IsolationView(enforced=False, detail="it is switched off by the broker's configuration")
         if self._breach:
             return IsolationView(enforced=False, by=by, detail=self._breach)
-        if self._is_proven and self._roots:
-            workload = next(iter(self._roots))[0]
-            detail = f"job {workload} runs as root, and root can leave every layer"
-            return IsolationView(enforced=False, by=by, detail=detail)
+        if self._is_proven and self._loose:
+            return IsolationView(enforced=False, by=by, detail=next(iter(self._loose.values())))
         return IsolationView(enforced=self._is_proven, by=by, detail=self._detail)
 
     async def begin(self) -> None:
@@ -94,9 +96,17 @@ class Guard:
     def keep_apart(self, nodes: Iterable[str]) -> None:
         """Take the nodes of all devices; those that are new are tried."""
         wanted = frozenset(nodes)
-        if wanted == self._nodes:
-            return
+        if wanted != self._nodes:
+            self._try_anew(wanted)
+
+    def look(self) -> None:
+        """Try the nodes again where they are no longer what they were."""
+        if self._nodes and _kinds(self._nodes) != self._kinds:
+            self._try_anew(self._nodes)
+
+    def _try_anew(self, wanted: frozenset[str]) -> None:
         self._nodes, self._is_proven, self._breach = wanted, False, ""
+        self._kinds = _kinds(wanted)
         self._detail = "not probed yet"
         if self._finding:
             self._finding.cancel()
@@ -111,7 +121,7 @@ class Guard:
     def started(self, key: tuple[int, int], fence: dict[str, Any] | None, uid: int | None) -> None:
         """A job is about to run; `uid`: the user that it becomes, None where it stays who we are."""
         if fence and (os.geteuid() if uid is None else uid) == 0:
-            self._roots[key] = None
+            self._loose[key] = f"job {key[0]} runs as root, and root can leave every layer"
 
     def adopted(self, key: tuple[int, int], folder: str) -> None:
         """An earlier broker has started it."""
@@ -121,11 +131,17 @@ class Guard:
     def ended(self, key: tuple[int, int], outcome: dict[str, Any]) -> None:
         """There is an outcome; its tree may still live."""
         if outcome.get("gone"):
-            self._roots.pop(key, None)
-        self.told(key, outcome.get("isolation"))
+            self._loose.pop(key, None)
+        self._blame(key, outcome.get("isolation"))
 
-    def told(self, key: tuple[int, int], found: dict[str, Any] | None) -> None:
-        """A job's own probe has told; what could be opened then can be opened."""
+    def told(self, key: tuple[int, int], found: dict[str, Any]) -> None:
+        """The probe of a job that runs has told: what it could open, and what was not there and so is not withheld."""
+        if found["missing"] and found["by"] != isolation.LANDLOCK:  # which withholds what is made later, too
+            self._loose.setdefault(key, f"job {key[0]} began before {_named(found['missing'])} came to be")
+        self._blame(key, found)
+
+    def _blame(self, key: tuple[int, int], found: dict[str, Any] | None) -> None:
+        """What a job could open can be opened."""
         if found and found["opened"] and not self._breach:
             why = f" ({found['why']})" if found.get("why") else ""
             self._breach = f"job {key[0]} could open {_named(found['opened'])} in spite of it{why}"
@@ -141,7 +157,7 @@ class Guard:
 
     async def _find(self, nodes: frozenset[str]) -> None:
         while True:
-            said, answered, weak = [], True, ""
+            said, answered, weak = dict[str, list[str]](), True, ""
             for layer in LAYERS[self._choice]:
                 why = await asyncio.to_thread(self._why_not, layer)
                 found = None if why else await self._probe(layer, sorted(nodes))
@@ -152,12 +168,13 @@ class Guard:
                         layer, f"a process like a job's tried all {len(nodes)} device nodes, and each was refused"
                     )
                     return
-                said.append(f"{layer}: {trouble}")
+                said.setdefault(trouble, []).append(layer)
                 if found and not found.get("failed"):
                     weak = weak or layer
                 if found and found["missing"] and not found["opened"]:
-                    break  # no other layer could try them either
-            self._is_proven, self._detail = False, "; ".join(said)
+                    said = {trouble: []}  # no other layer could try them either
+                    break
+            self._is_proven, self._detail = False, "; ".join(_of_layers(*each) for each in said.items())
             log.warning("isolation is advisory only: %s", self._detail)
             if answered:
                 self._layer = weak  # it withholds some, and no job fails of it
@@ -231,8 +248,23 @@ def _trouble(found: dict[str, Any] | None) -> str:
     if found["opened"]:
         return f"the probe could open {_named(found['opened'])}{why}"
     if found["missing"]:
-        return f"{_named(found['missing'])} could not be tried: there is no such file"
+        return f"it could not be tried where there is no such file: {_named(found['missing'])}"
     return found.get("why") or ""
+
+
+def _of_layers(trouble: str, layers: list[str]) -> str:
+    """The same trouble of several is told once; one that is of no layer, without them."""
+    return f"{' and '.join(layers)}: {trouble}" if layers else trouble
+
+
+def _kinds(nodes: Iterable[str]) -> frozenset[tuple[str, int, int]]:
+    """What stands at these paths: the number of each device, and who may open it."""
+    found = set()
+    for node in nodes:
+        with contextlib.suppress(OSError):
+            seen = os.stat(node)  # noqa: PTH116
+            found.add((node, seen.st_rdev, seen.st_mode))
+    return frozenset(found)
 
 
 def _named(nodes: list[str]) -> str:

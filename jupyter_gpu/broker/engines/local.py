@@ -361,7 +361,8 @@ class LocalEngine:
                 entry.fault = str(more[1])  # its pidfd tells when it is gone
             return
         if what == "open":
-            self._guard.told(entry.key, more[0])
+            if entry.sighting.stage is not Stage.GONE:
+                self._guard.told(entry.key, more[0])
             return
         if what == "started" and entry.supervisor is None:
             pid, start_ticks, boot_id = more
@@ -378,6 +379,7 @@ class LocalEngine:
     def _look_around(self) -> None:
         """Find what no report has told."""
         self._look = asyncio.get_running_loop().call_later(_LOOK_SECONDS, self._look_around)
+        self._guard.look()
         for entry in list(self._entries.values()):
             self._settle(entry)
 

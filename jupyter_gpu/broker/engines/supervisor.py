@@ -184,7 +184,7 @@ class _Supervisor:
             self.findings |= json.loads(line)
         self.said, self.launched = b"", "step" not in self.findings
         found = isolation.found(self.spec, self.findings)
-        if found and found["opened"]:  # the broker need not wait for the end to know
+        if found and (found["opened"] or found["missing"]):  # the broker need not wait for the end to know
             self.tell("open", found)
         return False
 
