@@ -165,42 +165,11 @@ def _placed(mig: Mig) -> Mig:
     )
 
 
-class Board(Answers):
-    """All the cards of a machine, and its driver. Cards stand in the order of their indices."""
+class Tally:
+    """The calls that processes with a counted environment have made."""
 
-    def __init__(self, folder: Path, *cards: Card, without: tuple[str, ...] = (), has_library: bool = True) -> None:
-        super().__init__(values={"driver": "580.95.05", "nvml": "13.580.95.05", "cuda": 13000})
-        self.path = folder / "board.scenario"
+    def __init__(self, folder: Path) -> None:
         self.calls_path = folder / "board.calls"
-        self.cards = list(cards)
-        #: Symbols that this driver's library does not have.
-        self.without = without
-        self.has_library = has_library
-        self._events: list[str] = []
-        self.write()
-
-    def write(self) -> None:
-        """Show what the board has become."""
-        lines = [*self.lines(), *self._events, *(line for card in self.cards for line in card.lines())]
-        fresh = self.path.with_suffix(".new")
-        fresh.write_text("\n".join(lines) + "\n", encoding="utf-8")
-        fresh.replace(self.path)
-
-    def report(self, card: Card, xid: int, *, mig: Mig | None = None, event_type: int = XID) -> None:
-        """Let the driver report an Xid of a card, or of a MIG device of it, to those who have registered for it."""
-        values: Mapping[str, int | str] = {} if mig is None else mig.values
-        gpu, compute = (values.get(key, ALL_ONES_32) for key in ("gpu_instance", "compute_instance"))
-        self._events.append(f"event {len(self._events) + 1} {card.number} {event_type} {xid} {gpu} {compute}")
-        self.write()
-
-    def environment(self, *, counted: bool = False) -> dict[str, str]:
-        """What a process needs in its environment to see this board, and, where asked for, to write down its calls."""
-        folder = library(self.without) if self.has_library else empty_folder()
-        paths = [str(folder), *filter(None, os.environ.get("LD_LIBRARY_PATH", "").split(":"))]
-        variables = {"LD_LIBRARY_PATH": ":".join(paths), "NVML_STANDIN_BOARD": str(self.path)}
-        if counted:
-            self.count_in(variables)
-        return variables
 
     def count_in(self, variables: MutableMapping[str, str]) -> None:
         """Have the calls of a process with this environment written down."""
@@ -233,6 +202,44 @@ class Board(Answers):
     def forget_calls(self) -> None:
         """Begin to count anew."""
         self.calls_path.unlink(missing_ok=True)
+
+
+class Board(Answers, Tally):
+    """All the cards of a machine, and its driver. Cards stand in the order of their indices."""
+
+    def __init__(self, folder: Path, *cards: Card, without: tuple[str, ...] = (), has_library: bool = True) -> None:
+        Tally.__init__(self, folder)
+        super().__init__(values={"driver": "580.95.05", "nvml": "13.580.95.05", "cuda": 13000})
+        self.path = folder / "board.scenario"
+        self.cards = list(cards)
+        #: Symbols that this driver's library does not have.
+        self.without = without
+        self.has_library = has_library
+        self._events: list[str] = []
+        self.write()
+
+    def write(self) -> None:
+        """Show what the board has become."""
+        lines = [*self.lines(), *self._events, *(line for card in self.cards for line in card.lines())]
+        fresh = self.path.with_suffix(".new")
+        fresh.write_text("\n".join(lines) + "\n", encoding="utf-8")
+        fresh.replace(self.path)
+
+    def report(self, card: Card, xid: int, *, mig: Mig | None = None, event_type: int = XID) -> None:
+        """Let the driver report an Xid of a card, or of a MIG device of it, to those who have registered for it."""
+        values: Mapping[str, int | str] = {} if mig is None else mig.values
+        gpu, compute = (values.get(key, ALL_ONES_32) for key in ("gpu_instance", "compute_instance"))
+        self._events.append(f"event {len(self._events) + 1} {card.number} {event_type} {xid} {gpu} {compute}")
+        self.write()
+
+    def environment(self, *, counted: bool = False) -> dict[str, str]:
+        """What a process needs in its environment to see this board, and, where asked for, to write down its calls."""
+        folder = library(self.without) if self.has_library else empty_folder()
+        paths = [str(folder), *filter(None, os.environ.get("LD_LIBRARY_PATH", "").split(":"))]
+        variables = {"LD_LIBRARY_PATH": ":".join(paths), "NVML_STANDIN_BOARD": str(self.path)}
+        if counted:
+            self.count_in(variables)
+        return variables
 
 
 def uuid_of(prefix: str, *parts: object) -> str:
@@ -325,7 +332,7 @@ def _identity(number: int, name: str, memory_bytes: int, reserved_bytes: int) ->
         "uuid": uuid_of("GPU", number, name),
         "serial": f"15625{number:08d}",
         "minor": number,
-        "bus_id": f"00000000:{0x18 + 0x10 * number:02X}:00.0",
+        "bus_id": f"{number // 8:08X}:{0x18 + 0x10 * (number % 8):02X}:00.0",
         "brand": 14,
         "memory_total": memory_bytes,
         "memory_used": 0,
