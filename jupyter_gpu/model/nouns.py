@@ -280,6 +280,14 @@ class Caller(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     account: str
     scopes: frozenset[Scope] = frozenset()
+    #: The groups that the hub says they are in, and when it said so; they are teams.
+    groups: tuple[str, ...] = ()
+    groups_at: float | None = None
+
+    @property
+    def sees_others(self) -> bool:
+        """Whether others' work is theirs to see at all: a contractor sees only their own."""
+        return self.is_operator or Scope.READ in self.scopes
 
     @property
     def is_operator(self) -> bool:

@@ -94,6 +94,14 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, for
 
     name: str
     title: str = ""
+    #: A sentence for whoever chooses.
+    description: str = ""
+    #: Who may use it; empty lets everybody.
+    users: tuple[str, ...] = ()
+    teams: tuple[str, ...] = ()
+    #: What it may be used for: a whole server at its start, a kernel or a person on demand.
+    for_servers: bool = True
+    for_kernels: bool = True
     devices: int = 1
     device_class: str | None = None
     memory_bytes: int | None = None
@@ -151,6 +159,8 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     sharing: tuple[SharingRule, ...] = ()
     #: Team -> its members; who is in none counts for the team "everyone".
     teams: dict[str, tuple[str, ...]] = {}
+    #: Groups of the hub that are teams as well; None takes all of them.
+    team_groups: tuple[str, ...] | None = None
     operators: tuple[str, ...] = ()
     #: Whether everybody sees who holds and who waits; operators always do.
     names_are_public: bool = True
@@ -166,6 +176,10 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     most_grace_seconds: int = 900
     #: The longest that what a job leaves behind may take to leave after its main process.
     most_leftover_seconds: int = 60
+    #: A reservation whose GPU does nothing while no cell runs is warned of after so long; None never is. It is
+    #: given back so much later, unless its owner says to keep it.
+    idle_warn_seconds: int | None = 1200
+    idle_release_seconds: int = 600
     #: How long a device may take to be clear after its work ended, before it is quarantined.
     clear_seconds: int = 60
     preemptions_per_day: int = 5

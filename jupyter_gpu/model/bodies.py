@@ -1,0 +1,69 @@
+"""What clients send: the bodies of the API. What comes back is in `documents`; the same rules hold for both."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import msgspec
+
+from .nouns import Ask, Holder, JobSpec, Kind
+
+#: So many asks travel in one request.
+MOST_SUBMISSIONS = 500
+
+
+class Script(msgspec.Struct, frozen=True, kw_only=True):
+    """The submitted file, sent by the client, so that a later edit does not change a queued job."""
+
+    name: str
+    content: bytes
+
+
+class SubmitBody(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
+    """POST /workloads. Who asks is who calls; an Idempotency-Key header makes a repeated ask the same workload."""
+
+    kind: Kind
+    ask: Ask = Ask()
+    queue: str | None = None
+    team: str | None = None
+    name: str = ""
+    spec: JobSpec | None = None
+    script: Script | None = None
+    holder: Holder | None = None
+    not_before: float | None = None
+    paused: bool = False
+    profile: str | None = None
+
+
+class SubmissionsBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """POST /submissions: many at once. With an Idempotency-Key each has that key, a slash and its place."""
+
+    items: Annotated[tuple[SubmitBody, ...], msgspec.Meta(max_length=MOST_SUBMISSIONS)]
+
+
+class ExtendBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """POST /workloads/ID/extend."""
+
+    seconds: int
+
+
+class MoveBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """POST /workloads/ID/move: the new holder; its number is given by the broker."""
+
+    holder: Holder
+
+
+class RenewBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """POST /workloads/ID/renew."""
+
+    holder_number: int
+    #: Whether the holder computes now: a kernel in a cell, a server with one. None where the holder cannot say.
+    busy: bool | None = None
+    #: Since when it does not, by its own clock.
+    idle_since: float | None = None
+
+
+class ReleaseBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """POST /workloads/ID/release; a stale holder number changes nothing."""
+
+    holder_number: int | None = None
