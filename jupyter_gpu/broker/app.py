@@ -97,6 +97,9 @@ class GpuBroker(JupyterApp):
         "auto",
         help="What keeps a job from the GPUs that are not its own: what is there, one of these by name, or nothing.",
     ).tag(config=True)
+    devices_folder = Unicode(
+        "/dev", help="Where the GPUs' device nodes stand, for containers that mount them elsewhere."
+    ).tag(config=True)
     alert_command = List(
         Unicode(),
         help="""A command that is told of each alert: one AlertView as JSON on its standard input, 10 seconds at most.
@@ -211,7 +214,7 @@ class GpuBroker(JupyterApp):
                 place=str(self.state_folder),
                 node=socket.gethostname(),
             )
-        return NvmlSource(node=socket.gethostname())
+        return NvmlSource(node=socket.gethostname(), dev=Path(self.devices_folder))
 
     def take_locks(self) -> list[Lock]:
         """One broker for this store, and one for the devices of this machine."""

@@ -250,6 +250,13 @@ def isolation_check(isolation: IsolationView | None, status: Status | None) -> C
     detail = f" ({isolation.detail.rstrip('.')})" if isolation.detail else ""
     if isolation.enforced:
         return Check(name="isolation", state="ok", text=f"enforced by {isolation.by or 'the system'}{detail}")
+    if isolation.by:
+        return Check(
+            name="isolation",
+            state="warn",
+            text=f"advisory: {isolation.by} withholds the GPUs of others from a job, but not surely{detail}",
+            remedy="docs/devices.md says what each way to withhold them holds, and what none does.",
+        )
     return Check(
         name="isolation",
         state="warn",

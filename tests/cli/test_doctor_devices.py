@@ -206,6 +206,11 @@ def test_nodes_that_are_closed_to_the_caller(root, monkeypatch, mode, helps):
             "warn",
             "nothing keeps it from the others (no Landlock",
         ),
+        (
+            IsolationView(enforced=False, by="cgroup v2", detail="job 3 runs as root"),
+            "warn",
+            "cgroup v2 withholds the GPUs of others from a job, but not surely (job 3 runs as root)",
+        ),
         (None, "ok", "advisory"),
     ],
 )
