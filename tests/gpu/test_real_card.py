@@ -1,33 +1,65 @@
 """Our readings of a real card: the figures are there, and a process with a CUDA context is seen to come and to go."""
 
 import asyncio
+import ctypes
 import subprocess
 import sys
 
 import pytest
 
+from jupyter_gpu.broker.engines.verdict import judge
 from jupyter_gpu.broker.telemetry.clear import why_not_clear
 from jupyter_gpu.broker.telemetry.nvml import NvmlSource
 from jupyter_gpu.broker.telemetry.sampler import Telemetry
+from tests.stories.scene import a_broker
 
 HELD_BYTES = 1 << 30
 
-# The driver's own library and nothing else: no toolkit, no framework.
-HOLDER = f"""
+# The driver's own library and nothing else: no toolkit, no framework. What fails is named as the driver names it.
+CUDA = """
 import ctypes, sys
 cuda = ctypes.CDLL("libcuda.so.1")
 def call(name, *args):
     code = getattr(cuda, name)(*args)
     if code:
-        sys.exit(f"{{name}} answered {{code}}")
+        word = ctypes.c_char_p()
+        cuda.cuGetErrorName(code, ctypes.byref(word))
+        sys.exit(f"{name} answered {code}: {(word.value or b'').decode()}")
 call("cuInit", 0)
-device, context, memory = ctypes.c_int(), ctypes.c_void_p(), ctypes.c_uint64()
-call("cuDeviceGet", ctypes.byref(device), 0)
-call("cuCtxCreate_v2", ctypes.byref(context), 0, device)
-call("cuMemAlloc_v2", ctypes.byref(memory), ctypes.c_size_t({HELD_BYTES}))
+device, context, memory, count = ctypes.c_int(), ctypes.c_void_p(), ctypes.c_uint64(), ctypes.c_int()
+def allocate(size):
+    call("cuDeviceGet", ctypes.byref(device), 0)
+    call("cuCtxCreate_v2", ctypes.byref(context), 0, device)
+    call("cuMemAlloc_v2", ctypes.byref(memory), ctypes.c_size_t(size))
+"""
+HOLDER = (
+    CUDA
+    + f"""
+allocate({HELD_BYTES})
 print("held", flush=True)
 sys.stdin.read()
 """
+)
+VISIBLE = (
+    CUDA
+    + """
+call("cuDeviceGetCount", ctypes.byref(count))
+for index in range(count.value):
+    raw = (ctypes.c_ubyte * 16)()
+    call("cuDeviceGet", ctypes.byref(device), index)
+    call("cuDeviceGetUuid_v2", raw, device)
+    print(bytes(raw).hex())
+"""
+)
+
+
+@pytest.fixture
+def cuda():
+    """Whoever computes needs more than the management library."""
+    try:
+        ctypes.CDLL("libcuda.so.1")
+    except OSError as error:
+        pytest.skip(f"needs CUDA's driver library beside NVML: {error}")
 
 
 @pytest.fixture(scope="module")
@@ -62,6 +94,7 @@ def test_the_figures_are_there(source, devices):
     assert source.devices() == devices
 
 
+@pytest.mark.usefixtures("cuda")
 def test_a_process_is_seen_to_come_and_to_go(devices, monkeypatch):
     """Its memory shows on the card that it was pinned to and on no other; after its kill the card is clear again."""
     pinned, *others = devices
@@ -96,6 +129,58 @@ def test_a_process_is_seen_to_come_and_to_go(devices, monkeypatch):
         telemetry.close()
 
     asyncio.run(body())
+
+
+@pytest.mark.usefixtures("cuda")
+def test_a_pinned_process_sees_its_card_and_no_other(devices, monkeypatch):
+    """Each in turn, by the UUID that CUDA itself gives it."""
+    for device in devices:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", device.uuid)
+        done = computed(VISIBLE)
+        assert done.returncode == 0, done.stderr
+        seen = done.stdout.split()
+        assert len(seen) == 1
+        # CUDA names a MIG device by another scheme in some releases, so there the count must do.
+        if device.card is None:
+            assert seen == [device.uuid.removeprefix("GPU-").replace("-", "")]
+
+
+@pytest.mark.usefixtures("cuda")
+def test_nothing_is_visible_without_a_lease(monkeypatch):
+    """A process that is pinned to none finds no card at all."""
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "NoDevFiles")
+    done = computed(VISIBLE)
+
+    assert done.returncode != 0
+    assert "CUDA_ERROR_NO_DEVICE" in done.stderr
+
+
+@pytest.mark.usefixtures("cuda")
+def test_a_real_shortage_of_memory_is_known_as_one(devices, monkeypatch):
+    """Twice what the card has is refused by the driver in words that the judge of attempts knows."""
+    device = devices[0]
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", device.uuid)
+    done = computed(f"{CUDA}\nallocate({2 * device.memory_bytes})")
+
+    assert done.returncode == 1
+    assert judge(done.returncode, None, done.stderr.encode(), 0)[0] == "gpu-oom", done.stderr
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.usefixtures("cuda", "devices")
+def test_every_free_card_passes_its_trial(tmp_path):
+    """`jupyter gpu doctor --trial`: it computes rightly, and is clear again."""
+    with a_broker(tmp_path, devices=None, policy={}) as broker:
+        argv = [sys.executable, "-m", "jupyter_gpu.cli", "doctor", "--trial"]
+        done = subprocess.run(argv, env=broker.environment, capture_output=True, text=True, timeout=240, check=False)
+        assert "trial GPU" in done.stdout, done.stderr
+        assert not [line for line in done.stdout.splitlines() if "trial" in line and "fail" in line], done.stdout
+        assert all(it.condition is None for it in broker.client.status().devices)
+
+
+def computed(program):
+    """Run a program that uses CUDA to its end."""
+    return subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
 
 
 class holding:  # noqa: N801 - reads as what it does
