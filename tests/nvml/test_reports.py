@@ -76,6 +76,19 @@ def test_memory_of_a_process_may_not_be_known(board):
     assert read(NvmlSource(), board.cards[0]).processes == ((79, None),)
 
 
+@pytest.mark.parametrize("is_local", [True, False])
+@in_child(boards.one_a100)
+def test_pids_of_another_namespace_are_nobody_here(board, is_local):
+    """In a container the driver names the host's pids: one that is also here is not looked up (wookayin/gpustat#117)."""
+    board.cards[0].hold(os.getpid(), 1012 * MIB)
+    board.write()
+    source = NvmlSource()
+    source.has_local_pids = is_local
+
+    assert read(source, board.cards[0]).processes == ((os.getpid(), 1012 * MIB),)
+    assert (Telemetry(source).name_of(os.getpid()) is not None) is is_local
+
+
 @in_child(boards.one_a100)
 def test_names_may_be_bytes(board):
     """Two makes of bindings, one text, and it can be sent as JSON (rossumai/nvgpu#29)."""
