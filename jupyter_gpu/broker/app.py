@@ -1,4 +1,4 @@
-"""The broker's process: traits become the frozen Policy, the parts are wired, signals are heard, one socket is served.
+"""The broker's process: traits become the frozen Policy and the places where things stand; signals are heard.
 
 Started by the first face that needs it (embedded, for one user), by systemd (shared) or by hand. It says `ready` on a
 file descriptor once it answers, stays while work exists, and stops by itself when idle for a stated time.
@@ -13,7 +13,6 @@ import os
 import signal
 import socket
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -23,33 +22,14 @@ from traitlets import Bool, Dict, Enum, Int, List, Unicode
 
 from .. import __version__, paths
 from ..errors import GpuError, InvalidAsk
-from ..model import API_VERSION, BrokerView, LoadPolicy, Policy
+from ..model import Policy
 from ..units import parse_bytes
-from .api.base import Api
-from .api.routes import make_application
-from .auth import Gate, account_name
 from .config import read_policy
-from .engines.local import LocalEngine
-from .engines.procs import raise_file_limit
-from .listen import Doors
 from .locks import Lock
-from .loop import Loop
-from .reconcile import Reconciler
-from .sights import Sights
-from .store.faults import said_plainly
-from .store.store import Store
 from .telemetry.nvml import NvmlSource
-from .telemetry.sampler import Source, Telemetry
+from .telemetry.sampler import Source
 from .telemetry.simulated import SimulatedSource
-from .telling import IsolationTold
-from .visits import Book
-from .watch import Watch
-
-log = logging.getLogger(__name__)
-
-HOLDERS_SECONDS = 0.25
-IDLE_LOOK_SECONDS = 1.0
-SWEEP_SECONDS = 3600.0
+from .wiring import Broker
 
 
 class GpuBroker(JupyterApp):
@@ -137,7 +117,14 @@ class GpuBroker(JupyterApp):
         logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
         logging.getLogger("tornado.access").setLevel(logging.WARNING)
         with self._or_say_why():
-            asyncio.run(_Broker(self).serve())
+            asyncio.run(self._serve())
+
+    async def _serve(self) -> None:
+        broker, running = Broker(self), asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            running.add_signal_handler(number, broker.stop)
+        running.add_signal_handler(signal.SIGHUP, broker.reload)
+        await broker.serve()
 
     @contextlib.contextmanager
     def _or_say_why(self) -> Iterator[None]:
@@ -232,163 +219,6 @@ class GpuBroker(JupyterApp):
 
 def _is_aside() -> bool:
     return bool(os.environ.get("JUPYTER_GPU_RUNTIME_DIR"))
-
-
-class _Broker:
-    """The parts of one running broker, in the order in which they begin and, backwards, end."""
-
-    def __init__(self, app: GpuBroker) -> None:
-        self._app = app
-        self._stopping = asyncio.Event()
-        self._looked_at = 0.0
-        self._swept_at = 0.0
-
-    async def serve(self) -> None:
-        app = self._app
-        policy = app.read_policy()
-        raise_file_limit()
-        book = Book()
-        gate = Gate(system=app.system, tokens=app.tokens, hosts=app.hosts, book=book)
-        with said_plainly(app.state_folder):
-            self._make_folders()
-            locks = app.take_locks()
-        async with contextlib.AsyncExitStack() as stack:
-            for lock in locks:
-                stack.callback(lock.release)
-            engine = LocalEngine(app.state_folder / "attempts", isolation=app.isolation)
-            store = Store.open(app.state_folder, machine_id=paths.machine_id(), now=time.time())
-            loop = Loop(
-                store=store,
-                engines={"local": engine},
-                policy=policy,
-                identity=self._identity(),
-                idle_seconds=None if app.system or not app.idle_seconds else app.idle_seconds,
-                ids_after=engine.highest_workload(),
-                alert_command=app.alert_command,
-            )
-            # The launcher begins before NVML is opened, and knows nothing of store or secrets.
-            stack.push_async_callback(engine.close)
-            with said_plainly(app.state_folder):
-                await engine.start(lambda _: loop.wake())
-            await loop.start()
-            stack.push_async_callback(loop.close)
-            watch = Watch(loop, Telemetry(app.source()), attempts=str(app.state_folder / "attempts"))
-            reconciler = Reconciler(loop, {"local": engine}, watch)
-            await watch.start()
-            stack.push_async_callback(watch.close)
-            stack.push_async_callback(reconciler.close)
-            self._wire(loop, watch, reconciler, engine)
-            api = make_application(loop, gate)
-            doors = self._doors(api, book)
-            doors.open()
-            stack.push_async_callback(api.close)
-            stack.callback(doors.close)
-            app.say_ready()
-            log.info("serving %s devices at %s", len(loop.world.devices), app.socket_path)
-            await self._until_stopped(loop, api, doors)
-
-    def _make_folders(self) -> None:
-        app = self._app
-        app.state_folder.mkdir(parents=True, exist_ok=True)
-        # On a shared machine jobs of others pass through, to their own attempt's files.
-        app.state_folder.chmod(0o711 if app.system else 0o700)
-        self._make_run_folder()
-
-    def _make_run_folder(self) -> None:
-        app = self._app
-        if app.system:
-            app.run_folder.mkdir(parents=True, exist_ok=True)
-            app.run_folder.chmod(0o755)  # everybody finds the door, whatever umask and JupyterApp say
-        else:
-            paths.make_private(app.socket_path.parent)
-
-    def _identity(self) -> BrokerView:
-        app = self._app
-        return BrokerView(
-            version=__version__,
-            api_version=API_VERSION,
-            pid=os.getpid(),
-            user=account_name(os.geteuid()),
-            node=socket.gethostname(),
-            store_id="",
-            state_dir=str(app.state_folder),
-            policy_digest="",
-            devices=0,
-            simulated=bool(app.simulated_devices),
-            started_at=time.time(),
-            stops_at=None,
-            warnings=(),
-        )
-
-    def _wire(self, loop: Loop, watch: Watch, reconciler: Reconciler, engine: LocalEngine) -> None:
-        # "auto" takes what there is, and the badge says what that is.
-        is_asked, told = self._app.isolation not in ("auto", "off"), IsolationTold(loop.alerts)
-
-        async def act() -> None:
-            now = time.monotonic()
-            if now - self._looked_at >= HOLDERS_SECONDS:
-                self._looked_at = now
-                watch.look_around()
-                told.look(loop.world, engine.isolation if is_asked else None, loop.now())
-            await reconciler.step()
-
-        loop.sights = Sights(
-            cards=lambda: watch.cards,
-            driver=lambda: watch.driver,
-            isolation=lambda: engine.isolation,
-            warnings=lambda: () if watch.fault is None else (watch.fault,),
-        )
-        loop.act = act
-        loop.on_stop = self._stopping.set
-        running = asyncio.get_running_loop()
-        for number in (signal.SIGTERM, signal.SIGINT):
-            running.add_signal_handler(number, self._stopping.set)
-        running.add_signal_handler(signal.SIGHUP, lambda: asyncio.ensure_future(self._reload(loop)))
-        loop.wake()
-
-    async def _reload(self, loop: Loop) -> None:
-        """Read the config again. What cannot be meant is told and changes nothing; the queue goes on either way."""
-        try:
-            await loop.handle(LoadPolicy(policy=self._app.read_policy_anew()))
-        except GpuError as error:
-            log.error("the policy was not reloaded: %s", error.message)  # noqa: TRY400 - a sentence, no traceback
-        else:
-            log.info("the policy was reloaded")
-
-    def _doors(self, api: Api, book: Book) -> Doors:
-        app = self._app
-        return Doors(
-            api,
-            socket_path=app.socket_path,
-            for_everybody=app.system,
-            tcp=app.listen,
-            make_folder=self._make_run_folder,
-            book=book,
-        )
-
-    async def _keep_house(self, api: Api, doors: Doors) -> None:
-        """Now and then: that we can be found, and that no copies of scripts stay which no job needs."""
-        try:
-            if doors.look():
-                log.warning("the socket %s was gone; it is there again", self._app.socket_path)
-        except (GpuError, OSError) as error:
-            log.warning("nobody can find this broker: %s", error)
-        if time.monotonic() >= self._swept_at + SWEEP_SECONDS:
-            self._swept_at = time.monotonic()
-            try:
-                await asyncio.to_thread(api.scripts.sweep, older_than_seconds=SWEEP_SECONDS)
-            except Exception:  # what is in the way of tidiness must not end the broker
-                log.exception("old copies of scripts cannot be cleared away")
-
-    async def _until_stopped(self, loop: Loop, api: Api, doors: Doors) -> None:
-        while not self._stopping.is_set():
-            await self._keep_house(api, doors)
-            stops_at = loop.stops_at()
-            if stops_at is not None and loop.now() >= stops_at:
-                log.info("idle for %s s: stopping", self._app.idle_seconds)
-                return
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._stopping.wait(), IDLE_LOOK_SECONDS)
 
 
 def main() -> None:

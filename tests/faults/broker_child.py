@@ -23,7 +23,8 @@ from typing import Any
 
 import msgspec
 
-from jupyter_gpu.broker import app as wiring
+from jupyter_gpu.broker import wiring
+from jupyter_gpu.broker.app import GpuBroker
 from jupyter_gpu.broker.engines.base import Stage
 from jupyter_gpu.broker.engines.local import LocalEngine
 from jupyter_gpu.broker.loop import Loop
@@ -207,7 +208,7 @@ class Control:
 
 def _with_control(path: str) -> None:
     """Open a second door beside the broker's own, for the tests' questions."""
-    doors = wiring._Broker._doors
+    doors = wiring.Broker._doors
 
     def wrapped(self: Any, api: Any, book: Any) -> Any:
         with contextlib.suppress(FileNotFoundError):
@@ -227,7 +228,7 @@ def _with_control(path: str) -> None:
         found.close = close_both  # type: ignore[method-assign]
         return found
 
-    wiring._Broker._doors = wrapped  # type: ignore[method-assign]
+    wiring.Broker._doors = wrapped  # type: ignore[method-assign]
 
 
 # -- the processes
@@ -252,7 +253,7 @@ def be_the_broker(order: Order) -> None:
         hold_back(*order.hold)
     code = 1
     try:
-        wiring.GpuBroker.launch_instance([*order.argv, f"--ready-fd={os.open(order.ready, os.O_WRONLY)}"])
+        GpuBroker.launch_instance([*order.argv, f"--ready-fd={os.open(order.ready, os.O_WRONLY)}"])
         code = 0
     except SystemExit as error:
         print(error.code, file=sys.stderr, flush=True)  # noqa: T201 - the broker's log is a file of the test

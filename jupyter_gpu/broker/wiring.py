@@ -1,0 +1,205 @@
+"""One running broker: its parts, in the order in which they begin and, backwards, end. One socket is served."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import socket
+import time
+from typing import TYPE_CHECKING
+
+from .. import __version__, paths
+from ..errors import GpuError
+from ..model import API_VERSION, BrokerView, LoadPolicy
+from .api.base import Api
+from .api.routes import make_application
+from .auth import Gate, account_name
+from .engines.local import LocalEngine
+from .engines.procs import raise_file_limit
+from .listen import Doors
+from .loop import Loop
+from .reconcile import Reconciler
+from .sights import Sights
+from .store.faults import said_plainly
+from .store.store import Store
+from .telemetry.sampler import Telemetry
+from .telling import IsolationTold
+from .visits import Book
+from .watch import Watch
+
+if TYPE_CHECKING:
+    from .app import GpuBroker
+
+log = logging.getLogger(__name__)
+
+HOLDERS_SECONDS = 0.25
+IDLE_LOOK_SECONDS = 1.0
+SWEEP_SECONDS = 3600.0
+
+
+class Broker:
+    """The parts of one running broker, in the order in which they begin and, backwards, end."""
+
+    def __init__(self, app: GpuBroker) -> None:
+        self._app = app
+        self._stopping = asyncio.Event()
+        self._looked_at = 0.0
+        self._swept_at = 0.0
+        self._loop: Loop | None = None
+        self._reloading: asyncio.Future[None] | None = None
+
+    def stop(self) -> None:
+        """Stop soon; what runs goes on, and the next broker takes it up."""
+        self._stopping.set()
+
+    def reload(self) -> None:
+        """Read the config again, once there is somebody to take it."""
+        if self._loop is not None:
+            self._reloading = asyncio.ensure_future(self._reload(self._loop))
+
+    async def serve(self) -> None:
+        """Begin, serve until stopped, and end."""
+        app = self._app
+        policy = app.read_policy()
+        raise_file_limit()
+        book = Book()
+        gate = Gate(system=app.system, tokens=app.tokens, hosts=app.hosts, book=book)
+        with said_plainly(app.state_folder):
+            self._make_folders()
+            locks = app.take_locks()
+        async with contextlib.AsyncExitStack() as stack:
+            for lock in locks:
+                stack.callback(lock.release)
+            engine = LocalEngine(app.state_folder / "attempts", isolation=app.isolation)
+            store = Store.open(app.state_folder, machine_id=paths.machine_id(), now=time.time())
+            loop = Loop(
+                store=store,
+                engines={"local": engine},
+                policy=policy,
+                identity=self._identity(),
+                idle_seconds=None if app.system or not app.idle_seconds else app.idle_seconds,
+                ids_after=engine.highest_workload(),
+                alert_command=app.alert_command,
+            )
+            # The launcher begins before NVML is opened, and knows nothing of store or secrets.
+            stack.push_async_callback(engine.close)
+            with said_plainly(app.state_folder):
+                await engine.start(lambda _: loop.wake())
+            await loop.start()
+            stack.push_async_callback(loop.close)
+            watch = Watch(loop, Telemetry(app.source()), attempts=str(app.state_folder / "attempts"))
+            reconciler = Reconciler(loop, {"local": engine}, watch)
+            await watch.start()
+            stack.push_async_callback(watch.close)
+            stack.push_async_callback(reconciler.close)
+            self._wire(loop, watch, reconciler, engine)
+            api = make_application(loop, gate)
+            doors = self._doors(api, book)
+            doors.open()
+            stack.push_async_callback(api.close)
+            stack.callback(doors.close)
+            app.say_ready()
+            log.info("serving %s devices at %s", len(loop.world.devices), app.socket_path)
+            await self._until_stopped(loop, api, doors)
+
+    def _make_folders(self) -> None:
+        app = self._app
+        app.state_folder.mkdir(parents=True, exist_ok=True)
+        # On a shared machine jobs of others pass through, to their own attempt's files.
+        app.state_folder.chmod(0o711 if app.system else 0o700)
+        self._make_run_folder()
+
+    def _make_run_folder(self) -> None:
+        app = self._app
+        if app.system:
+            app.run_folder.mkdir(parents=True, exist_ok=True)
+            app.run_folder.chmod(0o755)  # everybody finds the door, whatever umask and JupyterApp say
+        else:
+            paths.make_private(app.socket_path.parent)
+
+    def _identity(self) -> BrokerView:
+        app = self._app
+        return BrokerView(
+            version=__version__,
+            api_version=API_VERSION,
+            pid=os.getpid(),
+            user=account_name(os.geteuid()),
+            node=socket.gethostname(),
+            store_id="",
+            state_dir=str(app.state_folder),
+            policy_digest="",
+            devices=0,
+            simulated=bool(app.simulated_devices),
+            started_at=time.time(),
+            stops_at=None,
+            warnings=(),
+        )
+
+    def _wire(self, loop: Loop, watch: Watch, reconciler: Reconciler, engine: LocalEngine) -> None:
+        # "auto" takes what there is, and the badge says what that is.
+        is_asked, told = self._app.isolation not in ("auto", "off"), IsolationTold(loop.alerts)
+
+        async def act() -> None:
+            now = time.monotonic()
+            if now - self._looked_at >= HOLDERS_SECONDS:
+                self._looked_at = now
+                watch.look_around()
+                told.look(loop.world, engine.isolation if is_asked else None, loop.now())
+            await reconciler.step()
+
+        loop.sights = Sights(
+            cards=lambda: watch.cards,
+            driver=lambda: watch.driver,
+            isolation=lambda: engine.isolation,
+            warnings=lambda: () if watch.fault is None else (watch.fault,),
+        )
+        loop.act = act
+        loop.on_stop = self.stop
+        self._loop = loop
+        loop.wake()
+
+    async def _reload(self, loop: Loop) -> None:
+        """Read the config again. What cannot be meant is told and changes nothing; the queue goes on either way."""
+        try:
+            await loop.handle(LoadPolicy(policy=self._app.read_policy_anew()))
+        except GpuError as error:
+            log.error("the policy was not reloaded: %s", error.message)  # noqa: TRY400 - a sentence, no traceback
+        else:
+            log.info("the policy was reloaded")
+
+    def _doors(self, api: Api, book: Book) -> Doors:
+        app = self._app
+        return Doors(
+            api,
+            socket_path=app.socket_path,
+            for_everybody=app.system,
+            tcp=app.listen,
+            make_folder=self._make_run_folder,
+            book=book,
+        )
+
+    async def _keep_house(self, api: Api, doors: Doors) -> None:
+        """Now and then: that we can be found, and that no copies of scripts stay which no job needs."""
+        try:
+            if doors.look():
+                log.warning("the socket %s was gone; it is there again", self._app.socket_path)
+        except (GpuError, OSError) as error:
+            log.warning("nobody can find this broker: %s", error)
+        if time.monotonic() >= self._swept_at + SWEEP_SECONDS:
+            self._swept_at = time.monotonic()
+            try:
+                await asyncio.to_thread(api.scripts.sweep, older_than_seconds=SWEEP_SECONDS)
+            except Exception:  # what is in the way of tidiness must not end the broker
+                log.exception("old copies of scripts cannot be cleared away")
+
+    async def _until_stopped(self, loop: Loop, api: Api, doors: Doors) -> None:
+        while not self._stopping.is_set():
+            await self._keep_house(api, doors)
+            stops_at = loop.stops_at()
+            if stops_at is not None and loop.now() >= stops_at:
+                log.info("idle for %s s: stopping", self._app.idle_seconds)
+                return
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._stopping.wait(), IDLE_LOOK_SECONDS)
