@@ -31,6 +31,14 @@ def figures(reading):
     return msgspec.structs.replace(reading, at=0, uuid="")
 
 
+def heard():
+    """All that is logged from now on."""
+    said = []
+    logging.getLogger("jupyter_gpu").addHandler(handler := logging.Handler())
+    handler.emit = lambda record: said.append(record.getMessage())
+    return said
+
+
 LIES = {
     "more used than there is": ({"memory_used": 41 * GIB}, "memory_used_bytes"),
     "all ones used": ({"memory_used": ALL_ONES}, "memory_used_bytes"),
@@ -79,7 +87,7 @@ def test_memory_of_a_process_may_not_be_known(board):
 @pytest.mark.parametrize("is_local", [True, False])
 @in_child(boards.one_a100)
 def test_pids_of_another_namespace_are_nobody_here(board, is_local):
-    """In a container the driver names the host's pids: one that is also here is not looked up (wookayin/gpustat#117)."""
+    """In a container the driver names the host's pids: none is looked up here (wookayin/gpustat#117)."""
     board.cards[0].hold(os.getpid(), 1012 * MIB)
     board.write()
     source = NvmlSource()
@@ -121,9 +129,7 @@ def test_what_the_driver_keeps_for_itself_is_not_used(board):
 @in_child(boards.old_driver)
 def test_a_driver_without_the_newer_calls_is_read_by_the_older_ones(board):
     """What it does not offer is told once, as a note and not as a fault (gpuopenanalytics/pynvml#43)."""
-    said = []
-    logging.getLogger("jupyter_gpu").addHandler(handler := logging.Handler())
-    handler.emit = lambda record: said.append(record.getMessage())
+    said = heard()
 
     async def body():
         telemetry = Telemetry(NvmlSource(), interval_seconds=0.02)
@@ -267,9 +273,7 @@ def test_load_without_anybody_is_a_figure_and_no_fault(board):
 @in_child(boards.no_driver)
 def test_without_a_library_there_is_one_sentence_and_no_more(board):
     """Said once, however often it is tried (rapidsai/jupyterlab-nvdashboard#114)."""
-    said = []
-    logging.getLogger("jupyter_gpu").addHandler(handler := logging.Handler())
-    handler.emit = lambda record: said.append(record.getMessage())
+    said = heard()
 
     async def body():
         telemetry = Telemetry(NvmlSource(retry_seconds=0), interval_seconds=0.02)
