@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import msgspec
 
-from .devices import Condition, Device
+from .devices import Card, Condition, Device
 from .nouns import Ask, Holder, JobSpec, Kind, Outcome
 from .policy import Policy
 
@@ -23,6 +23,8 @@ class Submit(Command, frozen=True, kw_only=True, tag=True, omit_defaults=True):
     owner: str
     ask: Ask
     team: str | None = None
+    #: The groups that the hub says the owner is in.
+    groups: tuple[str, ...] = ()
     queue: str | None = None
     name: str = ""
     account: str = ""
@@ -109,6 +111,13 @@ class Drain(Command, frozen=True, kw_only=True, tag=True, omit_defaults=True):
     by: str
 
 
+class Forget(Command, frozen=True, kw_only=True, tag=True, omit_defaults=True):
+    """An operator says of a lost device that it does not come back: it is listed no more."""
+
+    device: str
+    by: str
+
+
 class Tick(Command, frozen=True, kw_only=True, tag=True, omit_defaults=True):
     """Time passed: time limits, no-shows, overdue graces, waits past their limit; then a step of the planner."""
 
@@ -124,6 +133,8 @@ class SeeDevices(Command, frozen=True, kw_only=True, tag=True, omit_defaults=Tru
 
     pool: str
     devices: tuple[Device, ...]
+    #: The GPUs in MIG mode that are there, also those that have no MIG devices.
+    cards: tuple[Card, ...] = ()
 
 
 class SeeCondition(Command, frozen=True, kw_only=True, tag=True, omit_defaults=True):
@@ -138,6 +149,13 @@ class SeeCondition(Command, frozen=True, kw_only=True, tag=True, omit_defaults=T
 
 class SeeAboveShare(Command, frozen=True, kw_only=True, tag=True, omit_defaults=True):
     """A holder used more of a shared device than its part, for longer than the policy bears after it was told."""
+
+    workload: int
+    detail: str = ""
+
+
+class SeeIdle(Command, frozen=True, kw_only=True, tag=True, omit_defaults=True):
+    """A reservation's devices and its holder have been idle for longer than the policy bears after a warning."""
 
     workload: int
     detail: str = ""

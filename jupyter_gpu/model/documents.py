@@ -1,12 +1,11 @@
-"""What goes over the wire: the bodies that clients send and the documents that every face shows.
+"""What goes over the wire to the faces: the documents that every one of them shows.
 
-The API, the OpenAPI file, the client and the browser's types all come from these. Fields may be added within v1, never
-removed. Instants are Unix seconds, lengths say their unit; None is "not known" and read as "n/a", never as 0.
+The API, the OpenAPI file, the client and the browser's types all come from these and from `bodies`. Fields may be
+added within v1, never removed. Instants are Unix seconds, lengths say their unit; None is "not known" and read as
+"n/a", never as 0.
 """
 
 from __future__ import annotations
-
-from typing import Annotated
 
 import msgspec
 
@@ -24,61 +23,6 @@ from .nouns import (
 )
 
 API_VERSION = 1
-#: So many asks travel in one request.
-MOST_SUBMISSIONS = 500
-
-
-class Script(msgspec.Struct, frozen=True, kw_only=True):
-    """The submitted file, sent by the client, so that a later edit does not change a queued job."""
-
-    name: str
-    content: bytes
-
-
-class SubmitBody(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
-    """POST /workloads. Who asks is who calls; an Idempotency-Key header makes a repeated ask the same workload."""
-
-    kind: Kind
-    ask: Ask = Ask()
-    queue: str | None = None
-    team: str | None = None
-    name: str = ""
-    spec: JobSpec | None = None
-    script: Script | None = None
-    holder: Holder | None = None
-    not_before: float | None = None
-    paused: bool = False
-    profile: str | None = None
-
-
-class SubmissionsBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """POST /submissions: many at once. With an Idempotency-Key each has that key, a slash and its place."""
-
-    items: Annotated[tuple[SubmitBody, ...], msgspec.Meta(max_length=MOST_SUBMISSIONS)]
-
-
-class ExtendBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """POST /workloads/ID/extend."""
-
-    seconds: int
-
-
-class MoveBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """POST /workloads/ID/move: the new holder; its number is given by the broker."""
-
-    holder: Holder
-
-
-class RenewBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """POST /workloads/ID/renew."""
-
-    holder_number: int
-
-
-class ReleaseBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """POST /workloads/ID/release; a stale holder number changes nothing."""
-
-    holder_number: int | None = None
 
 
 class Notice(msgspec.Struct, frozen=True, kw_only=True):
@@ -260,6 +204,22 @@ class DriverView(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     bindings: str = ""
 
 
+class ProfileView(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A profile that the caller may use."""
+
+    name: str
+    title: str
+    description: str
+    devices: int
+    device_class: str | None = None
+    memory_bytes: int | None = None
+    duration_seconds: int | None = None
+    queue: str | None = None
+    #: Whether a whole server may be started with it, and whether a kernel or a person may reserve by it.
+    for_servers: bool = True
+    for_kernels: bool = True
+
+
 class Status(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The one document that every face shows, for one caller."""
 
@@ -284,6 +244,10 @@ class Status(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     #: Of the caller's own work; for operators also of devices and of others' work.
     alerts: tuple[AlertView, ...] = ()
     isolation: IsolationView | None = None
+    profiles: tuple[ProfileView, ...] = ()
+    #: The teams that the caller's work may count for, the usual one first, and since when that is known.
+    teams: tuple[str, ...] = ()
+    teams_at: float | None = None
 
 
 class EventView(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -297,6 +261,8 @@ class EventView(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     note: str = ""
     detail: str = ""
     by: str = ""
+    #: Of a *granted*: what it got, in the order in which the work counts them from 0.
+    devices: tuple[str, ...] = ()
 
 
 class Error(msgspec.Struct, frozen=True, kw_only=True):

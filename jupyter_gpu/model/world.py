@@ -1,6 +1,6 @@
 """The world: all that the core knows at one instant, with the indices that make a step cheap.
 
-Only `core.lifecycle.evolve` writes to it, through `put_workload`, `put_device` and `charge`; everybody else reads.
+Only `core.lifecycle.evolve` writes to it, through `put_workload`, `put_device`, `drop_device` and `charge`.
 The nouns inside are frozen, so `copy()` is a shallow copy of a few containers and serves as the overlay on which a
 command is decided. `policy`, `readings` and `uses` stand beside the log: no facts of it, and shared by all copies.
 """
@@ -246,6 +246,10 @@ class World:
         self.devices[device.uuid] = device
         for workload in holders:
             self._hold(workload, device.uuid, 1)
+
+    def drop_device(self, uuid: str) -> None:
+        """List a device no more that nobody holds. What was used of it stays charged to its class."""
+        del self.devices[uuid]
 
     def charge(self, workload: Workload, *, device_class: str, at: float, device_ms: int) -> None:
         """Add use to the bucket of `at` and forget the buckets that no window reaches."""

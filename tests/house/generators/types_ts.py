@@ -13,7 +13,7 @@ from collections.abc import Iterator
 import msgspec
 
 from jupyter_gpu.jupyter import documents as ours
-from jupyter_gpu.model import devices, documents, nouns
+from jupyter_gpu.model import bodies, devices, documents, nouns
 
 TARGET = "labextension/src/types.ts"
 
@@ -27,7 +27,7 @@ _HEAD = """\
 """
 #: What a page sends or gets; all that these mention comes along.
 ROOTS = (documents.Error, ours.Frame, ours.KernelList, ours.PinAnswer, ours.Hello)
-BODIES = (ours.KernelAsk, ours.PinBody, ours.FileJob, documents.SubmitBody, documents.ExtendBody, documents.ReleaseBody)
+BODIES = (ours.KernelAsk, ours.PinBody, ours.FileJob, bodies.SubmitBody, bodies.ExtendBody, bodies.ReleaseBody)
 
 _PLAIN = {str: "string", bytes: "string", int: "number", float: "number", bool: "boolean", types.NoneType: "null"}
 _WIDTH = 100
@@ -38,8 +38,12 @@ def render() -> str:
     found: dict[type, None] = {}
     for root in (*ROOTS, *BODIES):
         _collect(root, found)
-    order = {it: place for module in (nouns, devices, documents, ours) for place, it in enumerate(_defined_in(module))}
-    modules = [nouns.__name__, devices.__name__, documents.__name__, ours.__name__]
+    order = {
+        it: place
+        for module in (nouns, devices, bodies, documents, ours)
+        for place, it in enumerate(_defined_in(module))
+    }
+    modules = [nouns.__name__, devices.__name__, bodies.__name__, documents.__name__, ours.__name__]
     chosen = sorted(found, key=lambda it: (modules.index(it.__module__), order[it]))
     written = [_enum(it) if issubclass(it, enum.Enum) else _struct(it) for it in chosen]
     return "\n".join([_HEAD, *written, _alias("Frame", ours.Frame)])
