@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from jupyter_gpu.core.decide import decide
-from jupyter_gpu.core.lifecycle import Ended, Event, Evicted, Explained, OfWorkload, Started, Submitted, evolve, fold
+from jupyter_gpu.core.events import Ended, Event, Evicted, Explained, OfWorkload, Started, Submitted
+from jupyter_gpu.core.lifecycle import evolve, fold
 from jupyter_gpu.model import (
     Ask,
     Card,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Collection
 from typing import Any
 
 from ..model import Condition, Device, EndReason, Outcome, Reading, Sample, UseKind, Workload
@@ -50,6 +51,13 @@ class Conditions:
             elif outcome.end is EndReason.DEVICE_LOST and it.eviction is None:
                 policy, alone = self._loop.world.policy, len(it.lease.devices) == 1
                 self.health.strike(policy, uuid, it.id, self._loop.now(), alone=alone, counter=self._counter(uuid))
+
+    def forget(self, uuids: Collection[str]) -> None:
+        """These devices are no more: nothing that is remembered of them counts against one that comes later."""
+        self.health.forget(uuids)
+        for uuid in uuids:
+            self._strange.pop(uuid, None)
+            self._baseline.pop(uuid, None)
 
     def _counter(self, uuid: str) -> int | None:
         """How many uncorrectable memory errors a device, or the card that it is a part of, counts."""

@@ -20,16 +20,17 @@ from typing import TypeVar
 import msgspec
 
 from ..core.decide import decide, find
-from ..core.lifecycle import (
+from ..core.events import (
     DeviceAppeared,
+    DeviceForgotten,
     DeviceMarked,
     Event,
     Explained,
     OfWorkload,
     PolicyLoaded,
     Submitted,
-    evolve,
 )
+from ..core.lifecycle import evolve
 from ..core.status import notice_of
 from ..core.told import told
 from ..errors import BrokerUnavailable, GpuError, LeaseLost, StoreUnavailable
@@ -349,7 +350,7 @@ class Loop:
                 workloads.update(event.reasons)
             elif isinstance(event, DeviceMarked):
                 devices.add(event.device)
-            elif isinstance(event, DeviceAppeared | PolicyLoaded):
+            elif isinstance(event, DeviceAppeared | DeviceForgotten | PolicyLoaded):
                 everything = True
         for id_ in workloads:
             for changed in self._watchers.pop(id_, ()):

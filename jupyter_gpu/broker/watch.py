@@ -15,6 +15,7 @@ import msgspec
 
 from ..core.conditions import changes
 from ..core.devices_view import card_views, known_of, read_of
+from ..core.events import DeviceMarked
 from ..errors import GpuError
 from ..model import (
     Card,
@@ -83,6 +84,8 @@ class Watch:
         self._looked_at = 0.0
         self._must_look = False
         self._had_fault = False
+        #: The devices of the world as of the last sample.
+        self._known: frozenset[str] = frozenset()
         #: By card and Xid: when it was logged last.
         self._logged: dict[tuple[str, int], float] = {}
 
@@ -131,7 +134,9 @@ class Watch:
         self._looked_at, self._must_look = self._loop.now(), False
         found = await self._telemetry.inventory()
         if found is not None:
-            await self._loop.handle(SeeDevices(pool=self._pool, devices=found))
+            answer = await self._loop.handle(SeeDevices(pool=self._pool, devices=found, cards=self._telemetry.cards))
+            # A MIG device that is missed is looked for once more, soon: then it is no more.
+            self._must_look = self._must_look or any(isinstance(event, DeviceMarked) for event in answer.events)
 
     # -- what is left after the end of a lease
 
@@ -165,6 +170,7 @@ class Watch:
         if sample.fault is None and self._had_fault:
             self._spawn(self.look_for_devices())  # the driver is back: look at once what it has
         self._had_fault = sample.fault is not None
+        self._forget_what_is_no_more()
         for reading in sample.readings:
             world.readings[reading.uuid] = reading
         if self._loop.publisher.listeners:
@@ -181,6 +187,16 @@ class Watch:
             for command in self._shares.look(world, self._loop.now()):
                 self._spawn(self._tell(command))
         self._tell_of_all()
+
+    def _forget_what_is_no_more(self) -> None:
+        world = self._loop.world
+        gone = self._known - world.devices.keys()
+        self._known = frozenset(world.devices)
+        if gone:
+            self._conditions.forget(gone)
+            for uuid in gone:
+                world.readings.pop(uuid, None)
+                world.uses.pop(uuid, None)
 
     def _tell_of_all(self) -> None:
         alerts, world = self._loop.alerts, self._loop.world

@@ -57,6 +57,7 @@ VERBS: dict[str, dict[str, tuple[str, str]]] = {
         "cordon": ("operate", "Give no new leases on GPUs."),
         "uncordon": ("operate", "Give leases on GPUs again."),
         "drain": ("operate", "Cordon GPUs, and ask the work on them to yield."),
+        "forget": ("operate", "List lost GPUs no more."),
         "broker": ("operate", "Show, start or stop the broker."),
         "doctor": ("doctor", "Check what could be wrong, and say what helps."),
         "completion": ("operate", "Print what makes your shell complete these commands."),

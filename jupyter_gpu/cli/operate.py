@@ -1,4 +1,4 @@
-"""`jupyter gpu cordon`, `uncordon`, `drain`, `broker` and `completion`: for who keeps the lab running."""
+"""`jupyter gpu cordon`, `uncordon`, `drain`, `forget`, `broker` and `completion`: for who keeps the lab running."""
 
 from __future__ import annotations
 
@@ -91,6 +91,19 @@ def uncordon(face: Face, devices: tuple[str, ...]) -> int:
 def drain(face: Face, devices: tuple[str, ...]) -> int:
     """Cordon GPUs and ask the work on them to save and yield, with its grace. Jobs go back to their places."""
     return _mark(face, devices, face.client.drain, _drained)
+
+
+@click.command(short_help="List lost GPUs no more.")
+@devices_argument
+@json_option
+@pass_face
+def forget(face: Face, devices: tuple[str, ...]) -> int:
+    """List lost GPUs no more: those that were taken out and do not come back.
+
+    Only a lost GPU that nobody holds can be forgotten; if it is there again one day, it is a new one. MIG devices that
+    are gone because their GPU was split anew are forgotten by themselves.
+    """
+    return _mark(face, devices, face.client.forget, lambda _before, _it: "is forgotten: it is listed no more.")
 
 
 @click.command(short_help="Show, start or stop the broker.")

@@ -314,6 +314,10 @@ class AsyncClient(Finder):
         """Cordon, then ask what runs there to yield."""
         return await self._send(calls.on_device(device, "drain"))
 
+    async def forget(self, device: str) -> DeviceView:
+        """A lost device does not come back: list it no more. The answer is how it last stood."""
+        return await self._send(calls.forget(device))
+
     async def stop_broker(self) -> BrokerView:
         """Stop the broker; what runs goes on."""
         return await self._send(calls.stop_broker())

@@ -350,6 +350,11 @@ def on_device(device: str, verb: str) -> Call[DeviceView]:
     return Call("POST", f"/devices/{quote(device, safe='')}/{verb}", _device, may_repeat=True)
 
 
+def forget(device: str) -> Call[DeviceView]:
+    """DELETE /devices/UUID. A second time it is not there, so it is not repeated by itself."""
+    return Call("DELETE", f"/devices/{quote(device, safe='')}", _device)
+
+
 def quota() -> Call[QuotaPage]:
     """GET /quota."""
     return _get("/quota", _as(QuotaPage))

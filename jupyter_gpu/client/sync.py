@@ -299,6 +299,10 @@ class Client(Finder):
         """Cordon, then ask what runs there to yield."""
         return self._send(calls.on_device(device, "drain"))
 
+    def forget(self, device: str) -> DeviceView:
+        """A lost device does not come back: list it no more. The answer is how it last stood."""
+        return self._send(calls.forget(device))
+
     def stop_broker(self) -> BrokerView:
         """Stop the broker; what runs goes on."""
         return self._send(calls.stop_broker())

@@ -12,9 +12,9 @@ import msgspec
 from ..errors import Conflict, InvalidAsk, LimitExceeded, NotAllowed
 from ..model import Ask, JobSpec, Kind, Policy, Profile, QueuePolicy, Submit, WaitingReason, Workload, World
 from ..units import format_seconds
+from .events import Event, Submitted
 from .forecast import rank_ms
 from .impossible import refuse_the_impossible
-from .lifecycle import Event, Submitted
 from .quota import use_permille
 
 #: Beyond ten years a length is a slip of the keyboard, and instants made with it would lose their seconds.

@@ -15,12 +15,14 @@ from ..errors import Conflict, InvalidAsk, LimitExceeded, NotFound
 from ..model import (
     Cancel,
     Command,
+    Condition,
     Cordon,
     Device,
     Drain,
     EndReason,
     EvictionReason,
     Extend,
+    Forget,
     Kind,
     LetGo,
     LoadPolicy,
@@ -34,6 +36,7 @@ from ..model import (
     SeeDevices,
     SeeExited,
     SeeHolderGone,
+    SeeIdle,
     SeeProbe,
     SeeStarted,
     State,
@@ -45,9 +48,9 @@ from ..model import (
 )  # fmt: skip
 from . import observed
 from .admission import LONGEST_SECONDS, submit
-from .holds import may_extend
-from .lifecycle import (
+from .events import (
     Amended,
+    DeviceForgotten,
     DeviceMarked,
     Ended,
     Event,
@@ -57,8 +60,9 @@ from .lifecycle import (
     PolicyLoaded,
     Released,
     Submitted,
-    evolve,
 )  # fmt: skip
+from .holds import may_extend
+from .lifecycle import evolve
 from .planner import plan
 from .verdict import verdict
 from .victims import grace_seconds
@@ -218,6 +222,22 @@ def _drain(world: World, command: Drain, now: float) -> list[Event]:
     ]
 
 
+def _forget(world: World, command: Forget, now: float) -> list[Event]:
+    device = _find_device(world, command.device)
+    if device.condition is not Condition.LOST:
+        raise Conflict(
+            f"{device.title} is there, and only a lost GPU can be forgotten",
+            hint=f"`jupyter gpu cordon {device.number}` keeps new work from it.",
+        )
+    holders = world.holders_of(device.uuid)
+    if holders:
+        raise Conflict(
+            f"{device.title} is lost, but {', '.join(it.title for it in holders)} still holds it",
+            hint="Wait until that has ended, or cancel it.",
+        )
+    return [DeviceForgotten(at=now, device=device.uuid, by=command.by)]
+
+
 def _load_policy(world: World, command: LoadPolicy, now: float) -> list[Event]:
     problems = command.policy.problems()
     if problems:
@@ -245,6 +265,7 @@ _RULES: dict[type[Command], Callable[..., list[Event]]] = {
     Cordon: _cordon,
     Uncordon: _uncordon,
     Drain: _drain,
+    Forget: _forget,
     LoadPolicy: _load_policy,
     Tick: observed.tick,
     SeeDevices: observed.see_devices,
@@ -252,6 +273,7 @@ _RULES: dict[type[Command], Callable[..., list[Event]]] = {
     SeeCondition: observed.see_condition,
     SeeStarted: observed.see_started,
     SeeExited: observed.see_exited,
+    SeeIdle: observed.see_idle,
     SeeHolderGone: observed.see_holder_gone,
     SeeProbe: observed.see_probe,
 }

@@ -32,8 +32,11 @@ def refuse_the_impossible(world: World, ask: Ask) -> None:
             f"a part of a GPU's memory cannot be had: {_why_none_is_shared(world, kin)}",
             hint="Ask for a whole one: leave --memory out, or use --min-free for one with that much free.",
         )
-    if 1 < ask.devices <= len(kin) and any(is_mig(device) for device in kin):
+    parts = [device for device in kin if is_mig(device)]
+    # Of parts alone no number would do; beside whole GPUs they are the reason only where all together would.
+    if ask.devices > 1 and parts and (len(parts) == len(kin) or ask.devices <= len(kin)):
         raise _mig_devices_apart(world, ask, most)
+    most = most or most_at_once(world, msgspec.structs.replace(ask, devices=1))
     raise LimitExceeded(
         f"{ask.devices} GPU{'s' if ask.devices > 1 else ''}{_what(world, ask)} cannot be had on one node: "
         f"the most is {most}",

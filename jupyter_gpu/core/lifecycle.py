@@ -1,8 +1,7 @@
-"""The life of a workload: its events, the one table, and `evolve`, the only place where a state changes.
+"""The life of a workload: the one table, and `evolve`, the only place where a state changes.
 
 Two rules of this file: everything that touches transitions lives here, and nothing here knows why an event happened.
-An event carries all that `evolve` needs (ends, graces, reasons), so folding the log needs no policy and no clock and
-gives the same world for ever. `docs/states.svg` is drawn from TABLE.
+The events are in `events`. `docs/states.svg` is drawn from TABLE.
 """
 
 from __future__ import annotations
@@ -12,148 +11,27 @@ from collections.abc import Callable, Iterable, Iterator
 import msgspec
 
 from ..errors import Conflict
-from ..model import (
-    BUCKET_SECONDS,
-    USAGE_SECONDS,
-    Condition,
-    Device,
-    EndReason,
-    EvictionReason,
-    Holder,
-    Kind,
-    Lease,
-    Outcome,
-    State,
-    WaitingReason,
-    Workload,
-    World,
+from ..model import BUCKET_SECONDS, USAGE_SECONDS, Kind, State, WaitingReason, Workload, World
+from .events import (
+    Amended,
+    DeviceAppeared,
+    DeviceForgotten,
+    DeviceMarked,
+    Ended,
+    Event,
+    Evicted,
+    Explained,
+    Granted,
+    Moved,
+    OfWorkload,
+    Overdue,
+    Released,
+    Requeued,
+    Started,
+    Submitted,
 )  # fmt: skip
 
 DAY_SECONDS = 86_400
-
-
-class Event(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A fact the broker recorded, in the past tense."""
-
-    at: float
-
-
-class OfWorkload(Event, frozen=True, kw_only=True, omit_defaults=True):
-    """A fact in the life of one workload: the table says where it leads."""
-
-    workload: int
-
-
-class Submitted(Event, frozen=True, kw_only=True, tag="submitted", omit_defaults=True):
-    """A workload came into the world."""
-
-    it: Workload
-
-
-class Granted(OfWorkload, frozen=True, kw_only=True, tag="granted", omit_defaults=True):
-    """A lease was made."""
-
-    lease: Lease
-
-
-class Started(OfWorkload, frozen=True, kw_only=True, tag="started", omit_defaults=True):
-    """The started mark of an attempt was observed."""
-
-    attempt: int
-    holder: Holder
-
-
-class Amended(OfWorkload, frozen=True, kw_only=True, tag="amended", omit_defaults=True):
-    """Extended, paused, let go, reprioritised or lifted; what is None stays as it was."""
-
-    by: str = ""
-    ends_at: float | None = None
-    paused: bool | None = None
-    priority: int | None = None
-    lifted: bool | None = None
-
-
-class Moved(OfWorkload, frozen=True, kw_only=True, tag="moved", omit_defaults=True):
-    """The lease passed to another holder."""
-
-    holder: Holder
-
-
-class Released(OfWorkload, frozen=True, kw_only=True, tag="released", omit_defaults=True):
-    """The holder is done. In ACTIVE this fixes the outcome."""
-
-    outcome: Outcome
-    by: str = ""
-    #: The attempt that ran: its number rises even when the notice came before its start was seen.
-    attempt: int | None = None
-
-
-class Evicted(OfWorkload, frozen=True, kw_only=True, tag="evicted", omit_defaults=True):
-    """The broker ends the lease: the notice goes out now, force comes at `yield_by`."""
-
-    reason: EvictionReason
-    yield_by: float
-    by: str = ""
-    #: The workload with the better claim.
-    evicted_for: int | None = None
-    detail: str = ""
-
-
-class Overdue(OfWorkload, frozen=True, kw_only=True, tag="overdue", omit_defaults=True):
-    """The grace is over and the holder still there. It leads to a kill, not to a free device."""
-
-
-class Requeued(OfWorkload, frozen=True, kw_only=True, tag="requeued", omit_defaults=True):
-    """Back to its place in line, with the count that this end adds to."""
-
-    #: preempted, failed, timed-out, launch-failed, lost or asked.
-    cause: str
-    back_off_until: float | None = None
-    paused: bool = False
-    detail: str = ""
-    #: The hardware failed: it need not go back to where it was, and until this instant it must not.
-    avoid_until: float | None = None
-
-
-class Ended(OfWorkload, frozen=True, kw_only=True, tag="ended", omit_defaults=True):
-    """Over, for good."""
-
-    end: EndReason
-    detail: str = ""
-
-
-class Explained(Event, frozen=True, kw_only=True, tag="explained", omit_defaults=True):
-    """Why workloads wait changed. One event for a whole step: a fact of the line, not of one life."""
-
-    reasons: dict[int, WaitingReason]
-
-
-class DeviceAppeared(Event, frozen=True, kw_only=True, tag="device-appeared", omit_defaults=True):
-    """A device is new, or its unchanging facts were read anew."""
-
-    device: Device
-
-
-class DeviceMarked(Event, frozen=True, kw_only=True, tag="device-marked", omit_defaults=True):
-    """A device was cordoned, quarantined, or is well again."""
-
-    device: str
-    cordoned: bool = False
-    condition: Condition | None = None
-    detail: str = ""
-    by: str = ""
-
-
-class PolicyLoaded(Event, frozen=True, kw_only=True, tag="policy-loaded", omit_defaults=True):
-    """From here on these rules hold; the digest stands on each event too."""
-
-    digest: str
-
-
-AnyEvent = (
-    Submitted | Granted | Started | Amended | Moved | Released | Evicted | Overdue | Requeued | Ended
-    | Explained | DeviceAppeared | DeviceMarked | PolicyLoaded
-)  # fmt: skip
 
 _NEW = None
 _Q, _A, _Y, _E = State.QUEUED, State.ACTIVE, State.YIELDING, State.ENDED
@@ -210,6 +88,10 @@ def evolve(world: World, event: Event) -> None:
         world.put_device(event.device)
     elif isinstance(event, DeviceMarked):
         _mark(world, event)
+    elif isinstance(event, DeviceForgotten):
+        if world.holders_of(event.device):
+            raise Conflict(f"device {event.device} is held and cannot be forgotten")
+        world.drop_device(event.device)
     world.revision += 1
 
 

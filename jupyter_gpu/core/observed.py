@@ -22,6 +22,7 @@ from ..model import (
     SeeDevices,
     SeeExited,
     SeeHolderGone,
+    SeeIdle,
     SeeProbe,
     SeeStarted,
     State,
@@ -30,9 +31,10 @@ from ..model import (
     World,
 )  # fmt: skip
 from .conditions import condition_after
-from .lifecycle import (
+from .events import (
     Amended,
     DeviceAppeared,
+    DeviceForgotten,
     DeviceMarked,
     Ended,
     Event,
@@ -98,7 +100,8 @@ def see_devices(world: World, command: SeeDevices, now: float) -> list[Event]:
     """New devices appear, changed ones keep their marks, missing ones are lost with what ran there.
 
     A device is known by its UUID: its index may have moved. One that was lost and is listed again stays lost until a
-    reading of it is clean. A MIG device that is gone because its GPU was split anew is lost like any other.
+    reading of it is clean. A MIG device that is gone because its GPU was split anew is lost like any other; it never
+    comes back under its UUID, so at the next look, once nobody holds it, it is forgotten.
     """
     events: list[Event] = []
     seen = {device.uuid for device in command.devices}
@@ -108,10 +111,21 @@ def see_devices(world: World, command: SeeDevices, now: float) -> list[Event]:
         kept = shared_by(world, kept)
         if kept != known:
             events.append(DeviceAppeared(at=now, device=kept))
-    ours = (device for device in world.devices.values() if device.pool == command.pool)
-    missing = [device for device in ours if device.uuid not in seen and device.condition is not Condition.LOST]
+    gone = [it for it in world.devices.values() if it.pool == command.pool and it.uuid not in seen]
+    missing = [device for device in gone if device.condition is not Condition.LOST]
     events += [marked(device, now, condition=Condition.LOST, detail=_why_missing(device)) for device in missing]
+    events += [DeviceForgotten(at=now, device=device.uuid) for device in gone if _is_no_more(world, command, device)]
     return events + _lose(world, missing, now)
+
+
+def _is_no_more(world: World, command: SeeDevices, device: Device) -> bool:
+    """Whether its GPU is there without it, as it was at an earlier look already: one look may have missed it."""
+    if device.card is None or device.condition is not Condition.LOST or world.holders_of(device.uuid):
+        return False
+    there = {card.uuid for card in command.cards}
+    # Of a GPU that is split no more the whole device is listed, which has the UUID that the card had.
+    there |= {it.uuid if it.card is None else it.card.uuid for it in command.devices}
+    return device.card.uuid in there
 
 
 def _lose(world: World, devices: list[Device], now: float) -> list[Event]:
@@ -180,6 +194,14 @@ def see_above_share(world: World, command: SeeAboveShare, now: float) -> list[Ev
     said = command.detail or "it used more of a GPU's memory than its part"
     detail = said if above is None else what_it_used(above)
     return [evicted(world, it, EvictionReason.ABOVE_SHARE, now, detail=detail)]
+
+
+def see_idle(world: World, command: SeeIdle, now: float) -> list[Event]:
+    """A reservation that nobody uses is given back, after the warning that the watch has given."""
+    it = world.workloads.get(command.workload)
+    if it is None or it.kind is not Kind.RESERVATION or it.state is not State.ACTIVE or it.outcome is not None:
+        return []
+    return [evicted(world, it, EvictionReason.IDLE, now, detail=command.detail)]
 
 
 def see_started(world: World, command: SeeStarted, now: float) -> list[Event]:

@@ -24,9 +24,10 @@ from ..model import (
     World,
 )
 from ..model.world import Lane, LineKey, Part, lane_of
+from .events import Event, Evicted, Explained, Granted
 from .forecast import expected_end_at, expected_seconds
 from .holds import Kept, is_entitled
-from .lifecycle import Event, Evicted, Explained, Granted, evolve
+from .lifecycle import evolve
 from .placement import Room, avoided, free_devices, is_mig, is_well, suits
 from .quota import NO_CLASSES, Binding, Ledger
 from .victims import Victims, is_in_overtime, is_protected

@@ -11,7 +11,7 @@ from __future__ import annotations
 import msgspec
 
 from ..model import Condition, EndReason, EvictionReason, Kind, Outcome, Workload, World
-from .lifecycle import Ended, Requeued
+from .events import Ended, Requeued
 
 EXIT_REQUEUE = 75
 EXIT_DO_NOT_RETRY = 93

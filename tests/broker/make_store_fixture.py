@@ -13,7 +13,7 @@ from pathlib import Path
 
 from jupyter_gpu import __version__
 from jupyter_gpu.broker.store.store import Store
-from jupyter_gpu.core.lifecycle import Overdue
+from jupyter_gpu.core.events import Overdue
 from jupyter_gpu.model import (
     Ask,
     Cancel,

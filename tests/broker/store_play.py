@@ -7,17 +7,20 @@ from pathlib import Path
 
 from jupyter_gpu.broker.store.store import Record, Store
 from jupyter_gpu.core.decide import decide
-from jupyter_gpu.core.lifecycle import Event, evolve
+from jupyter_gpu.core.events import Event
+from jupyter_gpu.core.lifecycle import evolve
 from jupyter_gpu.errors import GpuError
 from jupyter_gpu.model import (
     Ask,
     Cancel,
+    Card,
     Command,
     Condition,
     Cordon,
     Device,
     EndReason,
     Extend,
+    Forget,
     Holder,
     JobSpec,
     Kind,
@@ -171,6 +174,20 @@ def _devices(play: Play, which: int, amount: int) -> Command:
     return SeeDevices(pool="local", devices=tuple(seen))
 
 
+def _split_anew(play: Play, which: int, amount: int) -> Command:
+    """A card beside the others is made of these parts now; those of before are no more once nobody holds them."""
+    card = Card(uuid="GPU-9", index=9, name="Simulated")
+    parts = tuple(
+        Device(
+            uuid=f"MIG-{slot}", index=1000 + slot, name="Simulated", device_class=f"mig-{slot}", card=card, slot=slot,
+            memory_bytes=20 << 30, simulated=True,
+        )
+        for slot in range(3)
+        if (amount >> slot) % 2
+    )  # fmt: skip
+    return SeeDevices(pool="local", devices=(*DEVICES, *parts), cards=(card,) if which % 2 else ())
+
+
 def _tick(play: Play, which: int, amount: int) -> Command:
     play.now += amount * (which + 1) ** 3 + 0.1
     return Tick()
@@ -190,6 +207,8 @@ VERBS: dict[str, Callable[[Play, int, int], Command | None]] = {
     "probe": _probe,
     "tick": _tick,
     "devices": _devices,
+    "split anew": _split_anew,
+    "split": _split_anew,
     "condition": _condition,
     "cancel": _on_any(lambda id_, _: Cancel(workload=id_, by="ada")),
     "release": _on_any(lambda id_, _: Release(workload=id_, by="ada")),
@@ -199,6 +218,7 @@ VERBS: dict[str, Callable[[Play, int, int], Command | None]] = {
     "move": _on_any(lambda id_, _: Move(workload=id_, by="ada", holder=Holder(kind="kernel", name="k"))),
     "cordon": lambda _play, which, _amount: Cordon(device=f"GPU-{which % 3}", by="op"),
     "uncordon": lambda _play, which, _amount: Uncordon(device=f"GPU-{which % 3}", by="op"),
+    "forget": lambda _play, which, _amount: Forget(device=f"GPU-{which % 3}", by="op"),
     "policy": lambda _play, _which, amount: LoadPolicy(policy=_POLICIES[amount % len(_POLICIES)]),
 }
 

@@ -23,7 +23,7 @@ from jupyter_gpu.model import (
 from tests.conftest import Places
 
 from .api_ground import Served, an_api, play
-from .ground import devices
+from .ground import a_reservation, devices
 
 CARD = Card(uuid="GPU-card", index=3, name="A100", memory_bytes=40 << 30)
 MIG = msgspec.structs.replace(devices(1)[0], uuid="MIG-1", index=1000, card=CARD, slot=1)
@@ -66,6 +66,58 @@ def test_a_mig_device_is_named_as_people_read_it(tmp_runtime: Places) -> None:
             assert (answer.json()["uuid"], answer.json()["number"]) == ("MIG-1", "3:1")
             assert (await broker.as_("oper").post("/devices/1000/cordon")).status_code == 404
             assert (await broker.as_("oper").post("/devices/3/cordon")).status_code == 404
+
+    play(story)
+
+
+def test_a_lost_gpu_is_forgotten_by_an_operator_alone(tmp_runtime: Places) -> None:
+    """Only what is lost and nobody's; the answer is how it last stood, and a second time there is none."""
+
+    async def story() -> None:
+        async with an_api(tmp_runtime.runtime_dir, count=2) as broker:
+            operator = broker.as_("oper")
+            assert (await broker.as_("ada").delete("/devices/0")).status_code == 403
+            there = await operator.delete("/devices/0")
+            assert (there.status_code, there.json()["code"]) == (409, "conflict")
+            assert "only a lost GPU" in there.json()["message"]
+            await broker.loop.handle(SeeCondition(device="GPU-0", condition=Condition.LOST))
+            gone = await operator.delete("/devices/0")
+            assert (gone.status_code, gone.json()["uuid"], gone.json()["condition"]) == (200, "GPU-0", "lost")
+            assert [it["uuid"] for it in (await operator.get("/devices")).json()["items"]] == ["GPU-1"]
+            assert (await operator.delete("/devices/0")).status_code == 404
+
+    play(story)
+
+
+def test_a_number_that_a_lost_gpu_had_is_that_of_the_one_in_its_place(tmp_runtime: Places) -> None:
+    """A card that was replaced: what is done to GPU 0 is done to the new one, and the lost one is forgotten."""
+    new = msgspec.structs.replace(devices(1)[0], uuid="GPU-new")
+
+    async def story() -> None:
+        async with an_api(tmp_runtime.runtime_dir) as broker:
+            operator = broker.as_("oper")
+            await broker.loop.handle(SeeDevices(pool="local", devices=(new,)))
+            assert (await operator.post("/devices/0/cordon")).json()["uuid"] == "GPU-new"
+            assert (await operator.delete("/devices/0")).json()["uuid"] == "GPU-0"
+            assert (await operator.delete("/devices/0")).status_code == 409
+            other = msgspec.structs.replace(new, uuid="GPU-other", node="far")
+            await broker.loop.handle(SeeDevices(pool="local", devices=(new, other)))
+            both = await operator.post("/devices/0/cordon")
+            assert (both.status_code, both.json()["hint"]) == (404, "Name one by its UUID: GPU-new, GPU-other.")
+
+    play(story)
+
+
+def test_events_name_the_devices_of_each_attempt(tmp_runtime: Places) -> None:
+    """In the order in which the work counts them, also once it holds them no more."""
+
+    async def story() -> None:
+        async with an_api(tmp_runtime.runtime_dir, count=2) as broker:
+            await broker.loop.handle(a_reservation("ada", devices=2))
+            await broker.as_("ada").post("/workloads/1/release", json={})
+            events = (await broker.as_("ada").get("/workloads/1/events")).json()["items"]
+            named = {event["event"]: event.get("devices") for event in events}
+            assert named == {"submitted": None, "granted": ["GPU-0", "GPU-1"], "released": None}
 
     play(story)
 

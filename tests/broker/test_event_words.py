@@ -4,7 +4,7 @@ import pytest
 
 from jupyter_gpu.broker.api.views import event_view
 from jupyter_gpu.broker.store.rows import Record
-from jupyter_gpu.core.lifecycle import Amended, Moved, Overdue, Requeued
+from jupyter_gpu.core.events import Amended, Moved, Overdue, Requeued
 from jupyter_gpu.model import Holder
 from jupyter_gpu.units import format_when
 

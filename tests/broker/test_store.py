@@ -15,17 +15,22 @@ from hypothesis import strategies as st
 
 from jupyter_gpu.broker.store.rows import Touched, touched_workloads
 from jupyter_gpu.broker.store.store import SNAPSHOTS_KEPT, Record
-from jupyter_gpu.core.lifecycle import Amended, AnyEvent, Ended, PolicyLoaded, Submitted
+from jupyter_gpu.core.events import Amended, AnyEvent, Ended, PolicyLoaded, Submitted
 from jupyter_gpu.errors import InvalidAsk, StoreUnavailable
 from jupyter_gpu.model import (
     Ask,
     Cancel,
+    Condition,
     EndReason,
+    Forget,
     JobSpec,
     Kind,
     LoadPolicy,
     Policy,
     Release,
+    SeeCondition,
+    SeeDevices,
+    SeeProbe,
     State,
     Tick,
     WaitingReason,
@@ -33,7 +38,7 @@ from jupyter_gpu.model import (
     World,
 )
 
-from .store_play import BEGIN, POLICY, VERBS, Play, differences, open_store, play_step
+from .store_play import BEGIN, DEVICES, POLICY, VERBS, Play, differences, open_store, play_step
 
 
 @pytest.fixture
@@ -168,6 +173,32 @@ def test_only_the_newest_ended_workloads_come_back_and_all_stay_in_the_file(play
     assert [it.id for it in play.store.workloads()] == [6, 5, 4, 3, 2, 1]
     assert play.store.workload(4).state is State.ENDED, "ended and forgotten within the commit that submitted it"
     assert differences(world, play.store.replay(POLICY)) == []
+
+
+def test_a_workload_and_its_device_are_forgotten_in_one_commit(play, monkeypatch):
+    """The end of its lease is still charged and written; the device is in no table, and its use is."""
+    monkeypatch.setattr("jupyter_gpu.model.world.KEPT_ENDED", 1)
+    monkeypatch.setattr("jupyter_gpu.broker.store.store.KEPT_ENDED", 1)
+    for id_ in (1, 2):
+        play.submit(Kind.RESERVATION)
+        play.now += 60
+        play.do(Release(workload=id_, by="ada"))
+        play.do(SeeProbe(workload=id_))
+    for uuid in ("GPU-0", "GPU-1"):
+        play.do(SeeCondition(device=uuid, condition=Condition.LOST))
+        play.do(Forget(device=uuid, by="op"))
+    play.do(SeeDevices(pool="local", devices=DEVICES[1:2]))
+    play.commit()
+
+    world = play.store.load(POLICY)
+
+    assert list(world.devices) == ["GPU-2", "GPU-1"]
+    assert raw(play.store, "SELECT uuid FROM devices ORDER BY place") == [("GPU-2",), ("GPU-1",)]
+    assert play.store.workload(1).state is State.ENDED
+    assert raw(play.store, "SELECT sum(device_ms) FROM usage") == [(120_000,)]
+    assert differences(world, play.world) == []
+    assert differences(play.store.replay(POLICY), play.world) == []
+    assert play.store.touched_since(play.world.revision - 3, 1000) is None
 
 
 def test_numbers_go_on_where_they_stopped_though_the_last_workload_is_forgotten(play, monkeypatch):
@@ -313,7 +344,7 @@ def test_every_event_of_the_core_can_be_written_and_read():
     """A new kind of event needs no change here: the union of the core is what the log reads."""
     tags = [kind.__struct_config__.tag for kind in AnyEvent.__args__]
 
-    assert len(set(tags)) == len(tags) == 14
+    assert len(set(tags)) == len(tags) == 15
     assert msgspec.json.Decoder(AnyEvent).decode(b'{"type":"ended","at":1.5,"workload":3,"end":"lost"}') == Ended(
         at=1.5, workload=3, end=EndReason.LOST
     )

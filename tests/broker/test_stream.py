@@ -29,6 +29,7 @@ from jupyter_gpu.model import (
     Cordon,
     Drain,
     EndReason,
+    Forget,
     LoadPolicy,
     Outcome,
     Policy,
@@ -262,14 +263,17 @@ def test_who_missed_too_much_begins_with_the_whole(tmp_runtime: Places, monkeypa
 
 @pytest.mark.parametrize(
     "command",
-    [LoadPolicy(policy=SECRET), SeeDevices(pool="local", devices=DEVICES)],
-    ids=["rules", "devices"],
+    [LoadPolicy(policy=SECRET), SeeDevices(pool="local", devices=DEVICES), Forget(device="GPU-0", by="oper")],
+    ids=["rules", "devices", "forgotten"],
 )
 def test_other_rules_or_devices_are_shown_with_the_whole(tmp_runtime: Places, command: Command) -> None:
     """They change what is seen of everything, so both who listens and who comes back gets all of it."""
 
     async def story() -> None:
-        async with an_api(tmp_runtime.runtime_dir) as broker, a_reader(broker) as there, a_reader(broker) as away:
+        async with an_api(tmp_runtime.runtime_dir) as broker, contextlib.AsyncExitStack() as open_:
+            if isinstance(command, Forget):
+                await broker.loop.handle(SeeDevices(pool="local", devices=()))
+            there, away = [await open_.enter_async_context(a_reader(broker)) for _ in range(2)]
             await away.drop()
             await broker.loop.handle(command)
             await away.go_on()
@@ -511,7 +515,7 @@ def test_a_reader_that_drops_ends_with_the_same_document(tmp_runtime: Places, se
                     with contextlib.suppress(GpuError):
                         await broker.loop.handle(command)
                 await chance.choice([Reader.be_fickle, Reader.stay])(chance.choice(fickle))
-            await broker.loop.handle(a_job("ada", devices=3))  # so that the clock's last move is told too
+            await broker.loop.handle(a_job("ada"))  # so that the clock's last move is told too
             for one, other in zip(steady, fickle, strict=True):
                 if not other.is_reading:
                     await other.go_on()

@@ -338,6 +338,10 @@ class FakeClient:
         self._called("drain", device)
         return self._device(device, cordoned=True)
 
+    def forget(self, device: str) -> DeviceView:
+        self._called("forget", device)
+        return self._device(device)
+
     def quota(self) -> QuotaPage:
         self._called("quota")
         return QuotaPage(items=self.lab.quotas)

@@ -51,6 +51,7 @@ JSON = [
     ("cordon 0", DevicePage),
     ("uncordon 0", DevicePage),
     ("drain 0", DevicePage),
+    ("forget 3", DevicePage),
 ]
 
 
@@ -480,6 +481,7 @@ def test_operating_says_what_there_was_to_do(gpu):
     assert gpu("cordon", "0").out == f"GPU 0 ({held}) is cordoned; what runs on it goes on (workload 12).\n"
     assert gpu("uncordon", "2").out == f"GPU 2 ({free}) was not cordoned; it gets leases as before.\n"
     assert gpu("uncordon", "3").out == f"GPU 3 ({lost}) gets leases again.\n"
+    assert gpu("forget", "3").out == f"GPU 3 ({lost}) is forgotten: it is listed no more.\n"
     marked = tuple(msgspec.structs.replace(it, cordoned=True) for it in gpu.client.lab.devices)
     gpu.client.lab = msgspec.structs.replace(gpu.client.lab, devices=marked)
     assert gpu("cordon", "2").out == f"GPU 2 ({free}) is cordoned already; nothing runs on it.\n"

@@ -121,7 +121,7 @@ def test_a_card_without_mig_devices_says_that_there_is_nothing_to_lease():
     assert "MIG mode" in " ".join(Terminal(client=FakeClient(empty))("devices").out.split())
 
 
-@pytest.mark.parametrize("verb", ["cordon", "uncordon", "drain"])
+@pytest.mark.parametrize("verb", ["cordon", "uncordon", "drain", "forget"])
 def test_a_mig_device_is_named_by_its_number(verb):
     """`0:2` is what people read, so it is what they may write."""
     terminal = Terminal(client=FakeClient(split_lab()))

@@ -84,6 +84,8 @@ def test_every_call_says_what_it_means(broker: Client) -> None:
     assert {it.cordoned for it in map(broker.cordon, ("0", "1"))} == {True}
     assert not broker.uncordon("0").cordoned
     assert broker.drain(broker.devices().items[1].uuid).cordoned
+    with pytest.raises(Conflict, match="only a lost GPU"):
+        broker.forget("0")
     with pytest.raises(WaitTimeout, match="first in queue") as caught:
         broker.wait(3, "active", 0.1)
     assert "gpu wait 3" in (caught.value.hint or "")

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from jupyter_gpu.core import decide as decide_module
-from jupyter_gpu.core.lifecycle import DAY_SECONDS, Event, Evicted, Explained, Granted, Released, Started, evolve, fold
+from jupyter_gpu.core.events import Event, Evicted, Explained, Granted, Released, Started
+from jupyter_gpu.core.lifecycle import DAY_SECONDS, evolve, fold
 from jupyter_gpu.errors import GpuError
 from jupyter_gpu.model import (
     Cancel,
@@ -21,6 +22,7 @@ from jupyter_gpu.model import (
     EndReason,
     EvictionReason,
     Extend,
+    Forget,
     Holder,
     HoldPolicy,
     Kind,
@@ -78,6 +80,8 @@ DEVICES = (
     a_mig_device(0, card=4),
     a_mig_device(1, card=4),
 )
+#: What the second card may be made of instead.
+SPLIT_ANEW = (a_mig_device(2, card=4, device_class="mig-1g.10gb", memory_bytes=10 * GIB),)
 #: What may be found of the device in parts at an inventory, beside what it was.
 CHANGED = (
     a_device(3, node="far", device_class="l4", memory_bytes=24 * GIB, exclusive=True),
@@ -437,6 +441,23 @@ class Lives(RuleBasedStateMachine):
         self.play.do(SeeDevices(pool="local", devices=tuple(there.values())))
         for uuid in there if missing is None else ():
             self.play.do(SeeCondition(device=uuid, condition=None))
+
+    @rule(keep=st.sampled_from((None, 0, 1)), looks=st.sampled_from((1, 2)), named=st.booleans())
+    def split_anew(self, keep, looks, named):
+        """The card of the MIG devices has others now, or none and is only named; after two looks the old are gone."""
+        parts = () if named else SPLIT_ANEW
+        there = tuple(device for device in DEVICES if device.card is None or device.slot == keep)
+        cards = (DEVICES[-1].card,) if named else ()
+        for _ in range(looks):
+            self.play.do(SeeDevices(pool="local", devices=(*there, *parts), cards=cards))
+
+    @rule(device=some_device)
+    def forget(self, device):
+        """An operator says that a device does not come back, which is refused unless it is lost and nobody's."""
+        known = self.play.world.devices.get(device)
+        is_free = known is not None and known.condition is Condition.LOST and not self.play.world.holders_of(device)
+        assert self.play.do(Forget(device=device, by="op"))[:1] == (["DeviceForgotten"] if is_free else [])
+        assert (device in self.play.world.devices) is (known is not None and not is_free)
 
     @rule(
         device=st.sampled_from(("gpu-0", "gpu-3", "gpu-3", "mig-4:0")),

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from jupyter_gpu.core.conditions import changes
-from jupyter_gpu.core.lifecycle import Requeued
+from jupyter_gpu.core.events import Requeued
 from jupyter_gpu.model import (
     Condition,
     Cordon,

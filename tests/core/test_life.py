@@ -9,7 +9,8 @@ import pytest
 
 from jupyter_gpu.core import decide as decide_module
 from jupyter_gpu.core.decide import decide
-from jupyter_gpu.core.lifecycle import Evicted, Granted, Released, Submitted, evolve
+from jupyter_gpu.core.events import Evicted, Granted, Released, Submitted
+from jupyter_gpu.core.lifecycle import evolve
 from jupyter_gpu.core.observed import evict_from
 from jupyter_gpu.errors import Conflict, NotFound
 from jupyter_gpu.model import (

@@ -6,8 +6,7 @@ import itertools
 
 import pytest
 
-from jupyter_gpu.core.lifecycle import (
-    TABLE,
+from jupyter_gpu.core.events import (
     Amended,
     Ended,
     Event,
@@ -20,10 +19,8 @@ from jupyter_gpu.core.lifecycle import (
     Requeued,
     Started,
     Submitted,
-    evolve,
-    fold,
-    next_state,
 )
+from jupyter_gpu.core.lifecycle import TABLE, evolve, fold, next_state
 from jupyter_gpu.errors import Conflict
 from jupyter_gpu.model import EndReason, EvictionReason, Lease, Outcome, State, WaitingReason, World
 from tests.world import BEGIN, DONE, KERNEL, Play, a_job, a_world, differences, refolded

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from jupyter_gpu.core.lifecycle import Granted, Requeued
+from jupyter_gpu.core.events import Granted, Requeued
 from jupyter_gpu.model import Ask, EndReason, State
 from tests.faults.house import PYTHON, House, job, reservation, twice
 

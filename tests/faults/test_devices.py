@@ -10,7 +10,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from jupyter_gpu.core.lifecycle import DeviceMarked
+from jupyter_gpu.core.events import DeviceMarked
 from jupyter_gpu.model import Condition, EndReason, State
 from tests.faults.house import PYTHON, QUICK, House, cpu_seconds, job, until
 

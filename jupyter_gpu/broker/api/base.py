@@ -274,11 +274,13 @@ class Base(RequestHandler):
             raise NotAllowed(f"{it.title} is not yours.", hint="Only its owner and operators may do that.")
         self.must_have(Scope.RESERVE if it.kind is Kind.RESERVATION else Scope.SUBMIT)
 
-    async def act_on_device(self, name: str, make: Callable[[str, str], Command]) -> DeviceView:
-        """Have a command about one device decided, and show what came of it."""
-        device: Device = views.find_device(self.loop.world, name)
+    async def act_on_device(self, name: str, make: Callable[[str, str], Command], *, lost: bool = False) -> DeviceView:
+        """Have a command about one device decided, and show what came of it, or how it last stood."""
+        device: Device = views.find_device(self.loop.world, name, lost=lost)
+        before = views.show_device(self.loop, device.uuid, self.caller)
         await self.loop.handle(make(device.uuid, self.caller.name))
-        return views.show_device(self.loop, device.uuid, self.caller)
+        is_there = device.uuid in self.loop.world.devices
+        return views.show_device(self.loop, device.uuid, self.caller) if is_there else before
 
     def show(self, it: Workload) -> WorkloadView:
         """One workload by itself, as the caller may see it."""

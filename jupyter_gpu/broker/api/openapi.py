@@ -13,7 +13,7 @@ from ... import __version__
 from ...model import API_VERSION, Change, Error
 
 _REF = "#/components/schemas/{name}"
-_VERBS = ("get", "post")
+_VERBS = ("get", "post", "delete")
 
 _ABOUT = """\
 Share the GPUs of a lab. Callers on a Unix socket are known by the kernel, all others bring a token. Errors are
@@ -81,6 +81,8 @@ def _operation(path: str, verb: str, op: Any) -> dict[str, Any]:
     said: dict[str, Any] = {"operationId": "_".join([verb, *words]), "summary": op.summary}
     if "{id}" in path and len(words) == 1:
         said["operationId"] = f"{verb}_workload"
+    if path.endswith("{device}"):
+        said["operationId"] = f"{verb}_device"
     if op.scope is not None:
         said["description"] = f"Needs the scope `{op.scope}`."
     if op.query is not None:

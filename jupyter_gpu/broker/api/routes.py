@@ -19,6 +19,7 @@ from ...model import (
     EventPage,
     Extend,
     ExtendBody,
+    Forget,
     LetGo,
     Move,
     MoveBody,
@@ -215,6 +216,15 @@ class Devices(Base):
         return views.devices(self.loop, self.caller)
 
 
+class DeviceHandler(Base):
+    """/devices/UUID."""
+
+    @endpoint(DeviceView, scope=Scope.OPERATE)
+    async def delete(self, name: str) -> DeviceView:
+        """A lost device does not come back: it is listed no more. The answer is how it last stood."""
+        return await self.act_on_device(name, lambda device, by: Forget(device=device, by=by), lost=True)
+
+
 class CordonHandler(Base):
     """/devices/UUID/cordon."""
 
@@ -296,6 +306,7 @@ ROUTES: list[tuple[str, type[Base]]] = [
     ("/workloads/([^/]+)/renew", RenewHandler),
     ("/workloads/([^/]+)/reprioritise", ReprioritiseHandler),
     ("/devices", Devices),
+    ("/devices/([^/]+)", DeviceHandler),
     ("/devices/([^/]+)/cordon", CordonHandler),
     ("/devices/([^/]+)/uncordon", UncordonHandler),
     ("/devices/([^/]+)/drain", DrainHandler),

@@ -10,11 +10,22 @@ from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 
-from ...core.lifecycle import Amended, Ended, Event, Evicted, Moved, Overdue, Requeued, Started
+from ...core.events import (
+    Amended,
+    Ended,
+    Event,
+    Evicted,
+    Granted,
+    Moved,
+    Overdue,
+    Requeued,
+    Started,
+)
 from ...core.status import device_view, device_views, may_see_names, quota_views, status, view
 from ...errors import LeaseLost, NotFound
 from ...model import (
     Caller,
+    Condition,
     Device,
     DevicePage,
     DeviceView,
@@ -64,12 +75,17 @@ async def find(loop: Loop, text: str, caller: Caller) -> Workload:
     return it
 
 
-def find_device(world: World, name: str) -> Device:
-    """A device by UUID or by index, as people type it."""
+def find_device(world: World, name: str, *, lost: bool = False) -> Device:
+    """A device by UUID or by number, as people type it: of several with one number the one that is `lost`, or not."""
     named = [d for d in world.devices.values() if name in (d.uuid, d.number)]
-    if len(named) != 1:
+    meant = [device for device in named if (device.condition is Condition.LOST) is lost]
+    found = meant if len(meant) == 1 else named
+    if not found:
         raise NotFound(f"there is no GPU {name[:80]!a}", hint="`jupyter gpu devices` lists them with their UUIDs.")
-    return named[0]
+    if len(found) > 1:
+        uuids = ", ".join(device.uuid for device in found)
+        raise NotFound(f"there are {len(found)} GPUs {name[:80]}", hint=f"Name one by its UUID: {uuids}.")
+    return found[0]
 
 
 def show(loop: Loop, it: Workload, caller: Caller) -> WorkloadView:
@@ -204,6 +220,7 @@ def event_view(record: Record, *, knows_all: bool) -> EventView:
         note=_note(event),
         detail=_detail(event) if knows_all else "",
         by=getattr(event, "by", "") if knows_all else "",
+        devices=event.lease.devices if isinstance(event, Granted) else (),
     )
 
 

@@ -6,15 +6,16 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
-from ...core.lifecycle import (
+from ...core.events import (
     AnyEvent,
     DeviceAppeared,
+    DeviceForgotten,
     DeviceMarked,
     Event,
     Explained,
     OfWorkload,
     Submitted,
-)
+)  # fmt: skip
 from ...model import Device, Policy, Workload, World
 
 UsageKey = tuple[str, str, str, str]
@@ -129,14 +130,21 @@ def touched_workloads(records: Iterable[Record]) -> dict[int, int]:
 
 
 def touched_devices(records: Iterable[Record]) -> dict[str, None]:
-    """The devices that events changed, in the order in which they did, each once."""
+    """The devices that events changed and left there, in the order in which they did, each once."""
     uuids: dict[str, None] = {}
     for record in records:
         if isinstance(record.event, DeviceAppeared):
             uuids.setdefault(record.event.device.uuid)
         elif isinstance(record.event, DeviceMarked):
             uuids.setdefault(record.event.device)
+        elif isinstance(record.event, DeviceForgotten):
+            uuids.pop(record.event.device, None)
     return uuids
+
+
+def forgotten_devices(records: Iterable[Record]) -> list[str]:
+    """Those that were forgotten, also where they have come again since: then they stand at the end."""
+    return [record.event.device for record in records if isinstance(record.event, DeviceForgotten)]
 
 
 def changed_usage(stored: Usage, usage: Mapping[UsageKey, dict[int, int]]) -> tuple[list[Row], list[Row]]:

@@ -18,9 +18,10 @@ from pathlib import Path
 import msgspec
 
 from ... import disks
-from ...core.lifecycle import DeviceAppeared, OfWorkload, Submitted, evolve
+from ...core.events import DeviceAppeared, DeviceForgotten, OfWorkload, Submitted
+from ...core.lifecycle import evolve
 from ...errors import StoreUnavailable
-from ...model import KEPT_ENDED, Kind, Policy, State, Workload, World
+from ...model import KEPT_ENDED, Device, Kind, Policy, State, Workload, World
 from . import opening
 from .faults import damaged, said_plainly, vanished
 from .rows import (
@@ -38,6 +39,7 @@ from .rows import (
     encode,
     encode_snapshot,
     event_row,
+    forgotten_devices,
     record_of,
     snapshot_of,
     tag_of,
@@ -55,7 +57,8 @@ __all__ = ["SNAPSHOTS_KEPT", "SNAPSHOT_EVERY", "Record", "Store"]
 SNAPSHOT_EVERY = 1000
 SNAPSHOTS_KEPT = 3
 _NO_LIMIT = -1
-_APPEARED = tag_of(DeviceAppeared)
+#: After these a listener shows all devices anew.
+_WHICH_DEVICES = frozenset({tag_of(DeviceAppeared), tag_of(DeviceForgotten)})
 
 _ADD_EVENT = "INSERT INTO events (number, at, kind, workload, policy, body) VALUES (?, ?, ?, ?, ?, ?)"
 _PUT_WORKLOAD = """
@@ -73,6 +76,7 @@ _PUT_DEVICE = """
         device_class = excluded.device_class, pool = excluded.pool, node = excluded.node,
         cordoned = excluded.cordoned, condition = excluded.condition, body = excluded.body
 """
+_FORGET_DEVICE = "DELETE FROM devices WHERE uuid = ?"
 _PUT_USAGE = """
     INSERT INTO usage (owner, team, queue, device_class, bucket, device_ms) VALUES (?, ?, ?, ?, ?, ?)
     ON CONFLICT (owner, team, queue, device_class, bucket) DO UPDATE SET device_ms = excluded.device_ms
@@ -152,11 +156,13 @@ class Store:
             events = [event_row(record) for record in records]
             workloads = self._workload_rows(records, world)
             devices = [device_row(world.devices[uuid]) for uuid in touched_devices(records)]
+            gone = [(uuid,) for uuid in forgotten_devices(records)]
             used, forgotten = changed_usage(self._usage, world.usage)
             with self._transaction():
                 self._expect_revision(first - 1)
                 self._db.executemany(_ADD_EVENT, events)
                 self._db.executemany(_PUT_WORKLOAD, workloads)
+                self._db.executemany(_FORGET_DEVICE, gone)
                 self._db.executemany(_PUT_DEVICE, devices)
                 self._db.executemany(_PUT_USAGE, used)
                 self._db.executemany(_FORGET_USAGE, forgotten)
@@ -216,13 +222,16 @@ class Store:
     def _forgotten(self, id_: int, records: Sequence[Record], world: World) -> Workload:
         """One that ended so long before others, in this same commit, that the world keeps it no more."""
         alone = World(world.policy)
-        alone.devices = world.devices
+        # Also those that were forgotten since, in this same commit.
+        alone.devices = {device.uuid: device for device in self._devices()} | world.devices
         before = self.workload(id_)
         if before is not None:
             alone.put_workload(before)
         for record in records:
             event = record.event
-            if isinstance(event, OfWorkload | Submitted) and workload_of(event) == id_:
+            if isinstance(event, DeviceAppeared) or (
+                isinstance(event, OfWorkload | Submitted) and workload_of(event) == id_
+            ):
                 evolve(alone, event)
         return alone.workloads[id_]
 
@@ -233,17 +242,20 @@ class Store:
         with said_plainly(self.path):
             ended = [body for (body,) in self._db.execute(_NEWEST_ENDED, (KEPT_ENDED,))]
             living = [body for (body,) in self._db.execute(_LIVING)]
-            devices = self._db.execute("SELECT body FROM devices ORDER BY place")
             self._usage = self._read_usage()
             return world_of(
                 Snapshot(
                     **self._counters(),
                     workloads=tuple(decode_workload(body) for body in (*reversed(ended), *living)),
-                    devices=tuple(decode_device(body) for (body,) in devices),
+                    devices=self._devices(),
                     usage=tuple(self._usage.items()),
                 ),
                 policy,
             )
+
+    def _devices(self) -> tuple[Device, ...]:
+        rows = self._db.execute("SELECT body FROM devices ORDER BY place")
+        return tuple(decode_device(body) for (body,) in rows)
 
     def replay(self, policy: Policy) -> World:
         """The world as the log has it: the newest snapshot that can be read, and the events after it."""
@@ -287,8 +299,8 @@ class Store:
     def touched_since(self, number: int, most: int) -> Touched | None:
         """Which workloads the events after one were about.
 
-        None where their names do not say it all: the event is not there, devices appeared since, other rules hold by
-        now, or `most` events or workloads are not enough.
+        None where their names do not say it all: the event is not there, devices came or went since, other rules hold
+        by now, or `most` events or workloads are not enough.
         """
         with said_plainly(self.path):
             rows = self._db.execute(_TOUCHED_SINCE, (number, most + 2))
@@ -299,7 +311,7 @@ class Store:
             for newest in rows:
                 last, _, kind, workload, body = newest
                 touched.update(workloads_of(workload, body))
-                if kind == _APPEARED or last > number + most or len(touched) > most:
+                if kind in _WHICH_DEVICES or last > number + most or len(touched) > most:
                     return None
             last, rules, *_ = newest
             return Touched(touched, last) if rules == begun[1] else None

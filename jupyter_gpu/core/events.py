@@ -1,0 +1,142 @@
+"""What the broker records: the facts that lives are made of. What each of them does stands in `lifecycle`.
+
+An event carries all that `evolve` needs (ends, graces, reasons), so folding the log needs no policy and no clock and
+gives the same world for ever.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from ..model import Condition, Device, EndReason, EvictionReason, Holder, Lease, Outcome, WaitingReason, Workload
+
+
+class Event(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A fact the broker recorded, in the past tense."""
+
+    at: float
+
+
+class OfWorkload(Event, frozen=True, kw_only=True, omit_defaults=True):
+    """A fact in the life of one workload: the table says where it leads."""
+
+    workload: int
+
+
+class Submitted(Event, frozen=True, kw_only=True, tag="submitted", omit_defaults=True):
+    """A workload came into the world."""
+
+    it: Workload
+
+
+class Granted(OfWorkload, frozen=True, kw_only=True, tag="granted", omit_defaults=True):
+    """A lease was made."""
+
+    lease: Lease
+
+
+class Started(OfWorkload, frozen=True, kw_only=True, tag="started", omit_defaults=True):
+    """The started mark of an attempt was observed."""
+
+    attempt: int
+    holder: Holder
+
+
+class Amended(OfWorkload, frozen=True, kw_only=True, tag="amended", omit_defaults=True):
+    """Extended, paused, let go, reprioritised or lifted; what is None stays as it was."""
+
+    by: str = ""
+    ends_at: float | None = None
+    paused: bool | None = None
+    priority: int | None = None
+    lifted: bool | None = None
+
+
+class Moved(OfWorkload, frozen=True, kw_only=True, tag="moved", omit_defaults=True):
+    """The lease passed to another holder."""
+
+    holder: Holder
+
+
+class Released(OfWorkload, frozen=True, kw_only=True, tag="released", omit_defaults=True):
+    """The holder is done. In ACTIVE this fixes the outcome."""
+
+    outcome: Outcome
+    by: str = ""
+    #: The attempt that ran: its number rises even when the notice came before its start was seen.
+    attempt: int | None = None
+
+
+class Evicted(OfWorkload, frozen=True, kw_only=True, tag="evicted", omit_defaults=True):
+    """The broker ends the lease: the notice goes out now, force comes at `yield_by`."""
+
+    reason: EvictionReason
+    yield_by: float
+    by: str = ""
+    #: The workload with the better claim.
+    evicted_for: int | None = None
+    detail: str = ""
+
+
+class Overdue(OfWorkload, frozen=True, kw_only=True, tag="overdue", omit_defaults=True):
+    """The grace is over and the holder still there. It leads to a kill, not to a free device."""
+
+
+class Requeued(OfWorkload, frozen=True, kw_only=True, tag="requeued", omit_defaults=True):
+    """Back to its place in line, with the count that this end adds to."""
+
+    #: preempted, failed, timed-out, launch-failed, lost or asked.
+    cause: str
+    back_off_until: float | None = None
+    paused: bool = False
+    detail: str = ""
+    #: The hardware failed: it need not go back to where it was, and until this instant it must not.
+    avoid_until: float | None = None
+
+
+class Ended(OfWorkload, frozen=True, kw_only=True, tag="ended", omit_defaults=True):
+    """Over, for good."""
+
+    end: EndReason
+    detail: str = ""
+
+
+class Explained(Event, frozen=True, kw_only=True, tag="explained", omit_defaults=True):
+    """Why workloads wait changed. One event for a whole step: a fact of the line, not of one life."""
+
+    reasons: dict[int, WaitingReason]
+
+
+class DeviceAppeared(Event, frozen=True, kw_only=True, tag="device-appeared", omit_defaults=True):
+    """A device is new, or its unchanging facts were read anew."""
+
+    device: Device
+
+
+class DeviceMarked(Event, frozen=True, kw_only=True, tag="device-marked", omit_defaults=True):
+    """A device was cordoned, quarantined, or is well again."""
+
+    device: str
+    cordoned: bool = False
+    condition: Condition | None = None
+    detail: str = ""
+    by: str = ""
+
+
+class DeviceForgotten(Event, frozen=True, kw_only=True, tag="device-forgotten", omit_defaults=True):
+    """A lost device will not come back, and nobody holds it: it is listed no more. What ran on it keeps its story."""
+
+    device: str
+    by: str = ""
+
+
+class PolicyLoaded(Event, frozen=True, kw_only=True, tag="policy-loaded", omit_defaults=True):
+    """From here on these rules hold; the digest stands on each event too."""
+
+    digest: str
+
+
+AnyEvent = (
+    Submitted | Granted | Started | Amended | Moved | Released | Evicted | Overdue | Requeued | Ended
+    | Explained | DeviceAppeared | DeviceMarked | DeviceForgotten | PolicyLoaded
+)  # fmt: skip
