@@ -113,7 +113,7 @@ class Broker:
         ]  # fmt: skip
         environment = {"PYTHONPATH": os.pathsep.join([str(ROOT), *sys.path]), "PATH": os.environ["PATH"]}
         self._process = subprocess.Popen(
-            _as_nobody(words) if as_nobody else words, stdout=subprocess.PIPE, env=environment
+            as_user(words) if as_nobody else words, stdout=subprocess.PIPE, env=environment
         )
 
     def hear(self) -> Any:
@@ -135,7 +135,7 @@ class Broker:
         self._process.stdout.close()
 
 
-def _as_nobody(words: list[str]) -> list[str]:
+def as_user(words: list[str], who: pwd.struct_passwd = NOBODY) -> list[str]:
     """The same, run by a user without rights, who may see our Python and our code wherever they lie."""
     for program in ("unshare", "setpriv", "mount"):
         if shutil.which(program) is None:
@@ -155,6 +155,6 @@ def _as_nobody(words: list[str]) -> list[str]:
             lines += [f'mount --bind {shlex.quote(str(child))} "$stage"/{shlex.quote(child.name)}']
         lines += [f'mount --rbind "$stage" {shlex.quote(str(folder))}']
     lines += [
-        f"exec setpriv --reuid={NOBODY.pw_uid} --regid={NOBODY.pw_gid} --clear-groups -- " + shlex.join(words),
+        f"exec setpriv --reuid={who.pw_uid} --regid={who.pw_gid} --clear-groups -- " + shlex.join(words),
     ]
     return ["unshare", "--mount", "sh", "-c", "\n".join(lines)]

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import os
-import pwd
-import shutil
 import signal
-import subprocess
 import traceback
 from collections.abc import Callable, Iterator
 
@@ -17,6 +14,7 @@ from jupyter_gpu.client import Client
 from jupyter_gpu.core.lifecycle import evolve
 from jupyter_gpu.errors import NotAllowed, NotFound
 from jupyter_gpu.model import Ask, EndReason, JobSpec, Kind, State, SubmitBody, World
+from tests.accounts import as_account, become, two_accounts
 from tests.faults.house import House, reservation, until
 
 ROUNDS = 200
@@ -26,18 +24,8 @@ RESERVE = SubmitBody(kind=Kind.RESERVATION, ask=Ask(devices=1, duration_seconds=
 @pytest.fixture(scope="module")
 def accounts() -> Iterator[tuple[str, str]]:
     """Two real accounts, removed afterwards."""
-    if os.geteuid() != 0 or shutil.which("useradd") is None:
-        pytest.skip("only root may make system users")
-    names = (f"jgt{os.getpid() % 100000}a", f"jgt{os.getpid() % 100000}b")
-    made = []
-    try:
-        for name in names:
-            subprocess.run(["useradd", "--no-create-home", "--shell", "/bin/sh", name], check=True, capture_output=True)
-            made.append(name)
+    with two_accounts() as names:
         yield names
-    finally:
-        for name in made:
-            subprocess.run(["userdel", name], check=False, capture_output=True)
 
 
 class Rival:
@@ -79,10 +67,7 @@ class Rival:
 
 
 def _be(account: str, socket: str, told: int, said: int) -> None:
-    who = pwd.getpwnam(account)
-    os.setgroups([])
-    os.setgid(who.pw_gid)
-    os.setuid(who.pw_uid)
+    become(account)
     with Client(socket, start=False) as gpu:
         mine = 0
         while order := os.read(told, 1):
@@ -145,7 +130,7 @@ def test_jobs_run_as_who_submits_them_and_only_they_read_and_end_them(shared: Ho
         spec=JobSpec(argv=("sh", "-c", 'id -un > "who.$(id -un)"'), folder=str(shared.work)),
     )
     for account in accounts:
-        code = _as(account, lambda: _submit_and_wait(socket, job))
+        code = as_account(account, lambda: _submit_and_wait(socket, job))
         assert code == 0
     assert [shared.lines(f"who.{account}") for account in accounts] == [[account] for account in accounts]
 
@@ -159,22 +144,6 @@ def _submit_and_wait(socket: str, body: SubmitBody) -> None:
                 gpu.cancel(id_)
             with pytest.raises((NotFound, NotAllowed)):
                 gpu.log(id_)
-
-
-def _as(account: str, call: Callable[[], None]) -> int:
-    pid = os.fork()
-    if not pid:
-        try:
-            who = pwd.getpwnam(account)
-            os.setgroups([])
-            os.setgid(who.pw_gid)
-            os.setuid(who.pw_uid)
-            call()
-        except BaseException:  # noqa: BLE001 - told by the exit code
-            traceback.print_exc()
-            os._exit(1)
-        os._exit(0)
-    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
 
 
 def test_two_clients_of_one_user_race_for_the_last_card(house: House) -> None:

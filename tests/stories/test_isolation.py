@@ -1,0 +1,254 @@
+"""The story of what a job cannot open: from the board and its device nodes to what a user reads, in one piece.
+
+Broker, users, layers and jobs are real; the cards are a stand-in for the driver's own library, and their nodes are
+harmless devices in a folder that stands in for /dev.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import json
+import os
+import pwd
+import shlex
+import shutil
+import stat
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from jupyter_gpu.client import Client
+from jupyter_gpu.model import Ask, EndReason, IsolationView, JobSpec, Kind, SubmitBody
+from tests.accounts import as_account, two_accounts
+from tests.engines.fences import IS_ROOT, ROOT, TRY, as_user, need, open_folder
+from tests.nvml import boards
+from tests.nvml.board import GIB, MIB, Board, data_centre_card, mig_device
+from tests.nvml.library import NAME, needs_standin
+
+from .scene import Broker, until
+
+pytestmark = [needs_standin, pytest.mark.story, pytest.mark.timeout(180)]
+
+#: Devices that do nothing when they are opened, and that neither a shell nor Python needs.
+HARMLESS = ("full", "zero", "random", "urandom", "fuse", "loop-control", "vga_arbiter", "userfaultfd")
+
+
+@pytest.fixture(scope="module")
+def users() -> Iterator[tuple[str, str]]:
+    """Two real users without rights."""
+    with two_accounts() as names:
+        yield names
+
+
+class House:
+    """Folders that all users reach: the device nodes, a place to work, and whatever a broker needs."""
+
+    def __init__(self, root: Path) -> None:
+        self.root, self.devices, self.work = root, root / "dev", root / "work"
+        for folder in (self.work, self.devices, self.devices / "nvidia-caps", root / "config", root / "home"):
+            folder.mkdir()
+        self.work.chmod(0o777)
+        self._harmless = iter(HARMLESS)
+
+    def node(self, name: str) -> str:
+        """Make one, as the driver's helper would."""
+        path = self.devices / name
+        for real in self._harmless:
+            with contextlib.suppress(OSError):
+                os.close(os.open(f"/dev/{real}", os.O_RDWR | os.O_NONBLOCK))
+                os.mknod(path, stat.S_IFCHR | 0o666, Path(f"/dev/{real}").stat().st_rdev)
+                path.chmod(0o666)
+                os.close(os.open(path, os.O_RDWR | os.O_NONBLOCK))
+                return str(path)
+        pytest.skip("this machine has not enough devices that do no harm, or lets none be made here")
+
+    def result(self, job: str) -> list[str]:
+        """What a job has found."""
+        return (self.work / job).read_text().split("\n")[:-1]
+
+    @contextlib.contextmanager
+    def broker(
+        self, board: Board, *, run: Callable[[list[str]], list[str]] = list, **traits: object
+    ) -> Iterator[Broker]:
+        """A real broker on this board, started by `run`; at its end it is stopped with all that it runs."""
+        traits |= {"devices_folder": str(self.devices), "lock_file": str(self.root / "lock"), "idle_seconds": 0}
+        lines = [f"c.GpuBroker.{name} = {value!r}\n" for name, value in traits.items()]
+        (self.root / "config" / "jupyter_gpu_config.py").write_text("".join(lines))
+        library = self.root / "nvml"  # where any user may read it
+        library.mkdir()
+        seen = board.environment()
+        shutil.copy(Path(seen["LD_LIBRARY_PATH"].partition(":")[0], NAME), library)
+        environment = os.environ | seen | {"LD_LIBRARY_PATH": str(library)} | {
+            "JUPYTER_GPU_RUNTIME_DIR": str(self.root / "run"), "JUPYTER_GPU_STATE_DIR": str(self.root / "state"),
+            "JUPYTER_CONFIG_PATH": str(self.root / "config"), "HOME": str(self.root / "home"), "COLUMNS": "120",
+            "PYTHONPATH": os.pathsep.join([str(ROOT), *sys.path]),
+        }  # fmt: skip
+        hear, tell = os.pipe()
+        words = [sys.executable, "-m", "jupyter_gpu.broker.app", f"--ready-fd={tell}"]
+        with (self.root / "broker.log").open("ab") as log, contextlib.ExitStack() as stack:
+            process = subprocess.Popen(
+                run(words), env=environment, cwd="/", stdout=log, stderr=log, pass_fds=(tell,), start_new_session=True
+            )
+            stack.callback(process.wait)
+            stack.callback(process.terminate)
+            os.close(tell)
+            with os.fdopen(hear, encoding="utf-8") as said:
+                assert said.readline() == "ready\n", (self.root / "broker.log").read_text()
+            yield Broker(stack.enter_context(Client(environ=environment, start=False)), environment)
+
+
+@pytest.fixture
+def house() -> Iterator[House]:
+    """A house for one test."""
+    if not IS_ROOT:
+        pytest.skip("only root may make device nodes")
+    with open_folder() as root:
+        yield House(root)
+
+
+def try_all(nodes: dict[str, str]) -> str:
+    """A script that says who runs it, what it holds, and of each node whether it can be opened."""
+    return (
+        TRY
+        + "id -un; echo $CUDA_VISIBLE_DEVICES; "
+        + "; ".join(f"t {shlex.quote(name)} {shlex.quote(node)}" for name, node in nodes.items())
+    )
+
+
+def four_cards(house: House) -> tuple[Board, dict[str, str]]:
+    """Four cards, and the node of each by its UUID."""
+    board = boards.four_alike(house.root)
+    return board, {card.uuid: house.node(f"nvidia{card.number}") for card in board.cards}
+
+
+def opens_just_its_own(found: list[str], user: str, nodes: dict[str, str], count: int) -> bool:
+    """Whether a job ran as this user, and opened the nodes of the cards that it held and no others."""
+    who, held, *tried = found
+    own = held.split(",")
+    expected = [f"{card} {'open' if card in own else 'refused'}" for card in nodes]
+    return (who, len(own), tried) == (user, count, expected)
+
+
+def as_user_run(house: House, user: str, script: str, ask: Ask, name: str) -> None:
+    """Let a user submit a job and wait for its end; it leaves what it says in a file of its name."""
+
+    def submit() -> None:
+        spec = JobSpec(
+            argv=("sh", "-c", f"exec > {name}; {script}"), folder=str(house.work),
+            environment={"PATH": "/usr/bin:/bin"},
+        )  # fmt: skip
+        with Client(str(house.root / "run" / "broker.sock"), start=False) as gpu:
+            it = gpu.submit(SubmitBody(kind=Kind.JOB, ask=ask, spec=spec))
+            assert gpu.wait(it.id, "ended", 60).end is EndReason.SUCCEEDED, it
+
+    assert as_account(user, submit) == 0
+
+
+def isolation(broker: Broker) -> IsolationView:
+    """What the status says of it."""
+    it = broker.client.status().isolation
+    assert it is not None
+    return it
+
+
+def doctor(broker: Broker) -> str:
+    """What the doctor says of it."""
+    done = subprocess.run(
+        [sys.executable, "-m", "jupyter_gpu.cli", "doctor", "--json"],
+        env=broker.environment, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    return str(next(it["text"] for it in json.loads(done.stdout)["checks"] if it["name"] == "isolation"))
+
+
+def test_a_job_that_helps_itself_to_another_card_is_refused(house: House, users: tuple[str, str]) -> None:
+    """A script may set CUDA_VISIBLE_DEVICES to what it likes (justanhduc/task-spooler#73): the node does not open."""
+    need("cgroup v2")
+    board, nodes = four_cards(house)
+    with house.broker(board, system=True) as broker:
+        until(lambda: isolation(broker).enforced, "the probe has been refused everywhere")
+        for user in users:
+            as_user_run(house, user, try_all(nodes), Ask(devices=1), user)
+            assert opens_just_its_own(house.result(user), user, nodes, 1), house.result(user)
+        told = "a process like a job's tried all 4 device nodes, and each was refused"
+        assert isolation(broker) == IsolationView(enforced=True, by="cgroup v2", detail=told)
+        assert "isolation enforced (cgroup v2)" in broker.cli("status")
+        assert doctor(broker) == f"enforced by cgroup v2 ({told})"
+
+        for node in nodes.values():
+            Path(node).unlink()
+        until(lambda: not isolation(broker).enforced, "the nodes are seen to be gone")
+        until(lambda: "no such file" in isolation(broker).detail, "they were tried")
+        gone = ", ".join(sorted(nodes.values()))
+        assert isolation(broker).detail == f"it could not be tried where there is no such file: {gone}"
+        assert "isolation advisory" in broker.cli("status")
+        assert doctor(broker).startswith(
+            "advisory: cgroup v2 withholds the GPUs of others from a job, but not surely ("
+        )
+
+
+def in_slices(house: House) -> tuple[Board, dict[str, str], list[str]]:
+    """Two cards, the first in two parts; the nodes by name; and what shows the kernel's list of capabilities."""
+    cards = [data_centre_card(number, boards.A100, 40 * GIB) for number in range(2)]
+    numbers = itertools.count(21)
+    nodes, lines = {"gpu0": house.node("nvidia0"), "gpu1": house.node("nvidia1")}, ["mount -t tmpfs proc /proc/driver"]
+    for slot, instance in enumerate((7, 8)):
+        mig_device(cards[0], slot, "1g.5gb", memory_bytes=4864 * MIB, gpu_instance=instance)
+        folder = f"/proc/driver/nvidia/capabilities/gpu0/mig/gi{instance}"
+        lines += [f"mkdir -p {folder}/ci0"]
+        for name, place in ((f"gi{slot}", "access"), (f"ci{slot}", "ci0/access")):
+            number = next(numbers)
+            nodes[name] = house.node(f"nvidia-caps/nvidia-cap{number}")
+            lines += [f"printf 'DeviceFileMinor: {number}\\nDeviceFileMode: 292\\n' > {folder}/{place}"]
+    return Board(house.root, *cards), nodes, lines
+
+
+def test_parts_of_one_card_share_its_node_and_not_what_admits_to_each(house: House, users: tuple[str, str]) -> None:
+    """Who holds one MIG device opens the card's node and the two nodes of that part; a sibling's two are refused."""
+    need("cgroup v2")
+    board, nodes, lines = in_slices(house)
+
+    def with_capabilities(words: list[str]) -> list[str]:
+        return ["unshare", "--mount", "sh", "-ec", "\n".join([*lines, f"exec {shlex.join(words)}"])]
+
+    with house.broker(board, run=with_capabilities, system=True) as broker:
+        until(lambda: isolation(broker).enforced, "the probe has been refused everywhere")
+        assert isolation(broker).detail.startswith("a process like a job's tried all 6 device nodes")
+        parts = {it.uuid: slot for slot, it in board.cards[0].slots.items()}
+        for user in users:
+            as_user_run(house, user, try_all(nodes), Ask(device_class="mig-1g.5gb"), user)
+            _, held, *found = house.result(user)
+            own, other = parts[held], 1 - parts[held]
+            assert sorted(found) == sorted(
+                ["gpu0 open", "gpu1 refused", f"gi{own} open", f"ci{own} open", f"gi{other} refused",
+                 f"ci{other} refused"]
+            )  # fmt: skip
+
+
+def test_a_user_alone_is_kept_from_cards_that_they_do_not_hold(house: House, users: tuple[str, str]) -> None:
+    """A broker of one's own, without any right: Landlock holds, and the badge says so."""
+    need("landlock")
+    user = pwd.getpwnam(users[0])
+    for folder in (house.root, house.root / "home"):
+        os.chown(folder, user.pw_uid, user.pw_gid)
+    board, nodes = four_cards(house)
+    with house.broker(board, run=lambda words: as_user(words, user)) as broker:
+        until(lambda: status(broker, user)["isolation"]["enforced"], "the probe has been refused everywhere")
+        as_user_run(house, user.pw_name, try_all(nodes), Ask(devices=2), "two")
+        assert opens_just_its_own(house.result("two"), user.pw_name, nodes, 2), house.result("two")
+        assert "isolation enforced (landlock)" in theirs(broker, user, "status")
+
+
+def status(broker: Broker, user: pwd.struct_passwd) -> dict[str, Any]:
+    """The status as this user gets it."""
+    return dict(json.loads(theirs(broker, user, "status", "--json")))
+
+
+def theirs(broker: Broker, user: pwd.struct_passwd, *words: str) -> str:
+    """What `jupyter gpu WORDS` prints for this user."""
+    argv = as_user([sys.executable, "-m", "jupyter_gpu.cli", *words], user)
+    return subprocess.run(argv, env=broker.environment, check=True, capture_output=True, text=True, cwd="/").stdout
