@@ -6,17 +6,14 @@ harmless devices in a folder that stands in for /dev.
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import json
 import os
 import pwd
 import shlex
-import shutil
-import stat
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -25,17 +22,15 @@ import pytest
 from jupyter_gpu.client import Client
 from jupyter_gpu.model import Ask, EndReason, IsolationView, JobSpec, Kind, SubmitBody
 from tests.accounts import as_account, two_accounts
-from tests.engines.fences import IS_ROOT, ROOT, TRY, as_user, need, open_folder
+from tests.engines.fences import IS_ROOT, TRY, as_user, need, open_folder
 from tests.nvml import boards
 from tests.nvml.board import GIB, MIB, Board, data_centre_card, mig_device
-from tests.nvml.library import NAME, needs_standin
+from tests.nvml.library import needs_standin
 
+from .house_of_nodes import House
 from .scene import Broker, until
 
 pytestmark = [needs_standin, pytest.mark.story, pytest.mark.timeout(180)]
-
-#: Devices that do nothing when they are opened, and that neither a shell nor Python needs.
-HARMLESS = ("full", "zero", "random", "urandom", "fuse", "loop-control", "vga_arbiter", "userfaultfd")
 
 
 @pytest.fixture(scope="module")
@@ -43,63 +38,6 @@ def users() -> Iterator[tuple[str, str]]:
     """Two real users without rights."""
     with two_accounts() as names:
         yield names
-
-
-class House:
-    """Folders that all users reach: the device nodes, a place to work, and whatever a broker needs."""
-
-    def __init__(self, root: Path) -> None:
-        self.root, self.devices, self.work = root, root / "dev", root / "work"
-        for folder in (self.work, self.devices, self.devices / "nvidia-caps", root / "config", root / "home"):
-            folder.mkdir()
-        self.work.chmod(0o777)
-        self._harmless = iter(HARMLESS)
-
-    def node(self, name: str) -> str:
-        """Make one, as the driver's helper would."""
-        path = self.devices / name
-        for real in self._harmless:
-            with contextlib.suppress(OSError):
-                os.close(os.open(f"/dev/{real}", os.O_RDWR | os.O_NONBLOCK))
-                os.mknod(path, stat.S_IFCHR | 0o666, Path(f"/dev/{real}").stat().st_rdev)
-                path.chmod(0o666)
-                os.close(os.open(path, os.O_RDWR | os.O_NONBLOCK))
-                return str(path)
-        pytest.skip("this machine has not enough devices that do no harm, or lets none be made here")
-
-    def result(self, job: str) -> list[str]:
-        """What a job has found."""
-        return (self.work / job).read_text().split("\n")[:-1]
-
-    @contextlib.contextmanager
-    def broker(
-        self, board: Board, *, run: Callable[[list[str]], list[str]] = list, **traits: object
-    ) -> Iterator[Broker]:
-        """A real broker on this board, started by `run`; at its end it is stopped with all that it runs."""
-        traits |= {"devices_folder": str(self.devices), "lock_file": str(self.root / "lock"), "idle_seconds": 0}
-        lines = [f"c.GpuBroker.{name} = {value!r}\n" for name, value in traits.items()]
-        (self.root / "config" / "jupyter_gpu_config.py").write_text("".join(lines))
-        library = self.root / "nvml"  # where any user may read it
-        library.mkdir()
-        seen = board.environment()
-        shutil.copy(Path(seen["LD_LIBRARY_PATH"].partition(":")[0], NAME), library)
-        environment = os.environ | seen | {"LD_LIBRARY_PATH": str(library)} | {
-            "JUPYTER_GPU_RUNTIME_DIR": str(self.root / "run"), "JUPYTER_GPU_STATE_DIR": str(self.root / "state"),
-            "JUPYTER_CONFIG_PATH": str(self.root / "config"), "HOME": str(self.root / "home"), "COLUMNS": "120",
-            "PYTHONPATH": os.pathsep.join([str(ROOT), *sys.path]),
-        }  # fmt: skip
-        hear, tell = os.pipe()
-        words = [sys.executable, "-m", "jupyter_gpu.broker.app", f"--ready-fd={tell}"]
-        with (self.root / "broker.log").open("ab") as log, contextlib.ExitStack() as stack:
-            process = subprocess.Popen(
-                run(words), env=environment, cwd="/", stdout=log, stderr=log, pass_fds=(tell,), start_new_session=True
-            )
-            stack.callback(process.wait)
-            stack.callback(process.terminate)
-            os.close(tell)
-            with os.fdopen(hear, encoding="utf-8") as said:
-                assert said.readline() == "ready\n", (self.root / "broker.log").read_text()
-            yield Broker(stack.enter_context(Client(environ=environment, start=False)), environment)
 
 
 @pytest.fixture
