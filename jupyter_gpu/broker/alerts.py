@@ -122,7 +122,9 @@ class Alerts:
 
 
 def _concerns(alert: Alert, caller: Caller) -> bool:
-    return (caller.is_operator and alert.for_operators) or not alert.users.isdisjoint((caller.name, caller.account))
+    return (caller.is_operator and alert.for_operators) or not alert.users.isdisjoint(
+        (caller.name,) if caller.shares_account else (caller.name, caller.account)
+    )
 
 
 def _view(key: str, it: _Open, *, knows_all: bool) -> AlertView:

@@ -4,6 +4,9 @@ On the user's own socket only that user and root are admitted. On the machine's 
 the kernel says who is at the other end. It says so in our terms only for processes of our own user namespace; root of a
 container is not our root, so containers bring tokens. On TCP there are tokens only, and the names by which we may be
 called are known, so no web page reaches us by a name of its own (DNS rebinding) or in the name of its visitor.
+
+One token may speak for others: that of the hub's spawner, which reserves for users whose servers are about to start. It
+names them in headers that are refused from everybody else.
 """
 
 from __future__ import annotations
@@ -17,10 +20,11 @@ import time
 from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 import msgspec
-from tornado.httputil import HTTPServerRequest
+from tornado.httputil import HTTPHeaders, HTTPServerRequest
+from tornado.web import RequestHandler
 
 from ..errors import InvalidAsk, NotAllowed
 from ..model import Caller, Scope
@@ -30,6 +34,13 @@ from .visits import Book, Peer, peer_of_socket, visit_of
 USER_SCOPES = frozenset({Scope.READ, Scope.RESERVE, Scope.SUBMIT})
 ALL_SCOPES = frozenset(Scope)
 LOCAL_HOSTS = frozenset({"127.0.0.1", "localhost", "::1"})
+
+#: For whom the bearer of a token `for_others` asks, and which groups they are in: percent-encoded, UTF-8.
+FOR_HEADER, GROUPS_HEADER = "X-Jupyter-Gpu-For", "X-Jupyter-Gpu-Groups"
+#: What is done for others is to see and to reserve; their work is started by nobody but themselves.
+OTHERS_SCOPES = frozenset({Scope.READ, Scope.RESERVE})
+LONGEST_NAME = 255
+MOST_GROUPS = 1000
 
 _KEPT_SECONDS = 60.0
 _TOKEN_HINT = "Send `Authorization: Bearer TOKEN`; an admin makes tokens (GpuBroker.tokens)."  # noqa: S105
@@ -41,6 +52,8 @@ class TokenRule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     name: str
     account: str = ""
     scopes: frozenset[Scope] = frozenset({Scope.READ})
+    #: It asks for those whom it names, and never for itself.
+    for_others: bool = False
 
 
 class Gate:
@@ -62,35 +75,62 @@ class Gate:
         self._uid = os.geteuid() if uid is None else uid
         self._names: dict[int, tuple[float, str]] = {}
 
-    async def admit(self, request: HTTPServerRequest, operators: Collection[str] = ()) -> Caller:
+    #: How often somebody who stays is looked at anew; None where who was admitted once may stay.
+    again_seconds: float | None = None
+
+    async def admit(self, handler: RequestHandler, operators: Collection[str] = ()) -> Caller:
         """Say who calls, or raise NotAllowed."""
+        request = handler.request
         peer, visit = peer_of(request), visit_of(_stream(request))
         if peer is None:
             self._refuse_web_pages(request)
         # Who shows a token wants to be judged by it, even where the socket alone would do.
         shown = request.headers.get_list("Authorization")
-        if shown:
-            bearer = self._bearer(shown)
+        if not shown:
+            _refuse_for_others(request.headers)
+        if shown or peer is None:
+            caller = await (self._bearer(token_of(shown), request) if shown else self._visitor(handler))
             if visit is not None:
-                visit.admitted(bearer.name if peer is None else None)
-            return bearer
-        if peer is None:
-            raise NotAllowed("Over TCP this broker answers only who brings a token.", hint=_TOKEN_HINT)
+                visit.admitted(caller.name if peer is None else None)
+            return caller
         if visit is not None:
             visit.admitted()
         return await self._account(peer, operators)
 
-    def _bearer(self, shown: list[str]) -> Caller:
-        scheme, _, token = shown[0].partition(" ")
-        if len(shown) != 1 or scheme.lower() not in ("bearer", "token") or not token.strip():
-            raise NotAllowed("The Authorization header holds no token.", hint=_TOKEN_HINT)
-        digest = hashlib.sha256(token.strip().encode("utf-8", "surrogateescape")).hexdigest()
+    async def _visitor(self, handler: RequestHandler) -> Caller:
+        """Who comes over TCP without a token."""
+        del handler
+        raise NotAllowed("Over TCP this broker answers only who brings a token.", hint=_TOKEN_HINT)
+
+    async def _bearer(self, token: str, request: HTTPServerRequest) -> Caller:
+        rule = self._rule_of(token)
+        if rule is None:
+            raise NotAllowed("This token is not known here.", hint="It may be revoked: ask an admin for a new one.")
+        if rule.for_others:
+            return await self._for_other(request.headers)
+        _refuse_for_others(request.headers)
+        return Caller(name=rule.name, account=rule.account, scopes=rule.scopes)
+
+    def _rule_of(self, token: str) -> TokenRule | None:
+        digest = hashlib.sha256(token.encode("utf-8", "surrogateescape")).hexdigest()
         # Every rule is compared in full, so the time it takes tells nothing about any of them.
         found = [rule for known, rule in self._rules.items() if hmac.compare_digest(known, digest)]
-        if not found:
-            raise NotAllowed("This token is not known here.", hint="It may be revoked: ask an admin for a new one.")
-        rule = found[0]
-        return Caller(name=rule.name, account=rule.account, scopes=rule.scopes)
+        return found[0] if found else None
+
+    async def _for_other(self, headers: HTTPHeaders) -> Caller:
+        names = headers.get_list(FOR_HEADER)
+        if len(names) != 1:
+            raise InvalidAsk(
+                "This token speaks for others only, and does not say for whom.", hint=f"Send one header {FOR_HEADER}."
+            )
+        groups = [_decoded(it) for it in ",".join(headers.get_list(GROUPS_HEADER)).split(",") if it.strip()]
+        if len(groups) > MOST_GROUPS:
+            raise InvalidAsk(f"{len(groups)} groups are more than {MOST_GROUPS}.", hint="Send those that are teams.")
+        return await self.user(_decoded(names[0]), OTHERS_SCOPES, tuple(groups))
+
+    async def user(self, name: str, scopes: frozenset[Scope], groups: tuple[str, ...]) -> Caller:
+        """Somebody whom we know by the word of somebody else, who said it just now."""
+        return Caller(name=name, account=name, scopes=scopes, groups=groups, groups_at=time.time())
 
     async def _account(self, peer: Peer, operators: Collection[str]) -> Caller:
         if not self._system and peer.uid not in (self._uid, 0):
@@ -146,6 +186,32 @@ def read_tokens(tokens: Mapping[str, Any]) -> dict[str, TokenRule]:
         except (msgspec.ValidationError, TypeError, ValueError) as error:
             raise InvalidAsk(f"tokens: the entry {known[:8]}... cannot be meant: {error}") from None
     return rules
+
+
+def token_of(shown: list[str]) -> str:
+    """The token in an Authorization header."""
+    scheme, _, token = shown[0].partition(" ")
+    if len(shown) != 1 or scheme.lower() not in ("bearer", "token") or not token.strip():
+        raise NotAllowed("The Authorization header holds no token.", hint=_TOKEN_HINT)
+    return token.strip()
+
+
+def _refuse_for_others(headers: HTTPHeaders) -> None:
+    if FOR_HEADER in headers or GROUPS_HEADER in headers:
+        raise NotAllowed("Only the hub's spawner may ask for others.", hint=f"Leave {FOR_HEADER} out.")
+
+
+def _decoded(text: str) -> str:
+    """A name as it was before it was percent-encoded."""
+    try:
+        name = unquote(text.strip(), errors="strict")
+    except UnicodeDecodeError:
+        name = ""
+    if not 0 < len(name) <= LONGEST_NAME or any(ord(sign) < ord(" ") for sign in name):
+        raise InvalidAsk(
+            f"{text[:80]!a} is no name of somebody.", hint="Send it percent-encoded, as urllib.parse.quote does."
+        )
+    return name
 
 
 def peer_of(request: HTTPServerRequest) -> Peer | None:

@@ -13,4 +13,5 @@ def may_see_names(world: World, it: Workload, caller: Caller) -> bool:
 def is_of(world: World, use: Use, caller: Caller) -> bool:
     """Whether a process is the caller's: of their account, or of their work."""
     it = None if use.workload is None else world.workloads.get(use.workload)
-    return use.user in (caller.name, caller.account) or (it is not None and it.owner == caller.name)
+    own = () if caller.shares_account else (caller.name, caller.account)
+    return use.user in own or (it is not None and it.owner == caller.name)

@@ -283,6 +283,8 @@ class Caller(msgspec.Struct, frozen=True, kw_only=True):
     #: The groups that the hub says they are in, and when it said so; they are teams.
     groups: tuple[str, ...] = ()
     groups_at: float | None = None
+    #: Others' work runs as the same account, so an account tells nothing about whose a process is.
+    shares_account: bool = False
 
     @property
     def sees_others(self) -> bool:

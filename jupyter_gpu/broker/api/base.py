@@ -177,7 +177,7 @@ class Base(RequestHandler):
     async def prepare(self) -> None:
         """Admit the caller, or refuse before anything else is looked at."""
         self.application.enter(self)
-        self.caller = await self.application.gate.admit(self.request, self.loop.world.policy.operators)
+        self.caller = await self.application.gate.admit(self, self.loop.world.policy.operators)
         self.loop.touch()
         theirs = self.request.headers.get(HEADER)
         if misfit(theirs):
