@@ -5,6 +5,7 @@ Traits only receive; this reads. "2h" and "20GiB" are taken wherever a field end
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -21,12 +22,25 @@ def read_policy(settings: Mapping[str, Any]) -> Policy:
     try:
         policy = msgspec.convert(plain, Policy, strict=True)
     except msgspec.ValidationError as error:
-        raise InvalidAsk(f"the policy cannot be meant: {error}", hint=_HINT) from None
+        raise InvalidAsk(f"the policy cannot be meant: {error}{_allowed(str(error))}", hint=_HINT) from None
     unknown = sorted(set(plain) - set(Policy.__struct_fields__))
     problems = [f"{name}: there is no such setting" for name in unknown] + policy.problems()
     if problems:
         raise InvalidAsk("the policy cannot be meant: " + "; ".join(problems), hint=_HINT)
     return policy
+
+
+def _allowed(said: str) -> str:
+    """The words that stand where another was written, like "; use one of: end, warn"; empty for other faults."""
+    place = re.search(r"^Invalid enum value .* - at `\$(.*)`$", said, re.DOTALL)
+    kind: Any = msgspec.inspect.type_info(Policy)
+    for name in re.findall(r"\.(\w+)", place[1]) if place else ():
+        fields = {field.encode_name: field.type for field in getattr(kind, "fields", ())}
+        kind = fields.get(name)
+        kind = getattr(kind, "item_type", kind)  # of a list: what stands in it
+    enum = getattr(kind, "cls", None) if isinstance(kind, msgspec.inspect.EnumType) else None
+    words = tuple(enum) if enum is not None else getattr(kind, "values", ())
+    return "; use one of: " + ", ".join(map(str, words)) if words else ""
 
 
 _HINT = "Mend jupyter_gpu_config.py; docs/admin.md lists every setting with an example."
