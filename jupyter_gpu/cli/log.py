@@ -121,20 +121,30 @@ def _show(face: Face, workload: int, attempt: int | None, *, raw: bool, start: i
 
 
 def _say_where(face: Face, workload: int, attempt: int | None) -> None:
-    """Say to who reads along which GPU a running job means by its device 0 (justanhduc/task-spooler#73).
+    """Say to who reads along which GPU a job means by its device 0 (justanhduc/task-spooler#73).
 
     Beside the log and not in it, so that what is piped is what the job printed.
     """
-    if not face.is_attended:
-        return
-    it = face.client.workload(workload)
-    if not it.devices or attempt not in (None, it.attempt):
-        return
-    known = {device.uuid: device for device in devices_of(face)}
-    for place, uuid in enumerate(it.devices):
+    uuids = _devices_of_attempt(face, workload, attempt or 1) if face.is_attended else ()
+    known = {device.uuid: device for device in devices_of(face)} if uuids else {}
+    for place, uuid in enumerate(uuids):
         device = known.get(uuid)
         named = safe(uuid) if device is None else f"GPU {device.number} ({safe(device.name)}, {safe(uuid)})"
         face.aside(f"device {place} in this job = {named}")
+
+
+def _devices_of_attempt(face: Face, workload: int, attempt: int) -> tuple[str, ...]:
+    """What an attempt held, or holds: the devices granted last before it started. Its log may be there before that."""
+    granted: tuple[str, ...] = ()
+    before = "0"
+    for event in face.client.events(workload):
+        if event.event == "granted":
+            granted = event.devices
+        elif event.event == "started":
+            if event.note == str(attempt):
+                return granted
+            before = event.note
+    return granted if before == str(attempt - 1) else ()
 
 
 def _say_of_nothing(face: Face, workload: int, attempt: int) -> None:

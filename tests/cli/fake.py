@@ -148,16 +148,16 @@ def ended(number: int, end: EndReason = EndReason.SUCCEEDED, **more) -> Workload
 
 
 STORY = tuple(
-    EventView(number=number + 1, at=NOW + number, event=event, note=note)
-    for number, (event, note) in enumerate(
+    EventView(number=number + 1, at=NOW + number, event=event, note=note, devices=tuple(device(n).uuid for n in on))
+    for number, (event, note, *on) in enumerate(
         [
             ("submitted", ""),
-            ("granted", ""),
+            ("granted", "", 2),
             ("started", "1"),
             ("evicted", "preempted"),
             ("released", ""),
             ("requeued", ""),
-            ("granted", ""),
+            ("granted", "", 0),
             ("started", "2"),
             ("released", ""),
             ("ended", "succeeded"),

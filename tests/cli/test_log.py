@@ -7,7 +7,7 @@ from jupyter_gpu import errors
 from jupyter_gpu.cli.log import LogDocument
 from jupyter_gpu.model import EndReason, State
 from tests.cli.conftest import Terminal
-from tests.cli.fake import ended, workload
+from tests.cli.fake import STORY, ended, workload
 
 BAD = b"hi\n\x80end\n\x00 \xe2\x96"
 
@@ -218,16 +218,35 @@ def test_whose_device_zero_is_said_above_the_log(words):
     assert "device 0" not in result.out
 
 
+@pytest.mark.parametrize(("attempt", "number"), [(1, 2), (2, 0)])
+def test_each_attempt_is_shown_with_the_gpus_that_it_had(attempt, number):
+    """Also when it holds them no more: on which it was slow, say."""
+    terminal = Terminal(tty=True, width=200)
+    terminal.client.log_chunks = [b"loss 1\n"]
+
+    assert f"device 0 in this job = GPU {number} (" in terminal("log", "12", "--attempt", str(attempt)).err
+
+
+def test_a_log_may_come_before_the_broker_has_seen_the_start(monkeypatch):
+    """What was granted last is what it runs on."""
+    monkeypatch.setattr("tests.cli.fake.STORY", STORY[:2])
+    terminal = Terminal(tty=True, width=200)
+    terminal.client.log_chunks = [b"loss 1\n"]
+
+    assert "device 0 in this job = GPU 2 (" in terminal("log", "12", "--attempt", "1").err
+    assert "device 0" not in terminal("log", "12", "--attempt", "2").err
+
+
 @pytest.mark.parametrize(
     ("tty", "words"),
     [
         (False, []),  # a script reads the log, and nobody the rest
         (True, ["--raw"]),
-        (True, ["--attempt", "1"]),  # what an earlier attempt held is not known any more
+        (True, ["--attempt", "4"]),  # which is not there yet
     ],
 )
 def test_where_it_would_disturb_or_be_wrong_it_is_not_said(tty, words):
-    """Only of the attempt that holds the GPUs, and only to who sits at a terminal."""
+    """Only where it is known, and only to who sits at a terminal."""
     terminal = Terminal(tty=tty, width=200)
     terminal.client.log_chunks = [b"loss 1\n"]
 
