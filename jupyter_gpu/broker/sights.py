@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from ..model import Card, DriverView, IsolationView
+
+
+async def _known() -> bool:
+    return True
 
 
 @dataclass
@@ -16,3 +20,5 @@ class Sights:
     driver: Callable[[], DriverView | None] = lambda: None
     isolation: Callable[[], IsolationView | None] = lambda: None
     warnings: Callable[[], tuple[str, ...]] = tuple
+    #: Waits for the first look for devices, up to its deadline, and says whether it is known what there is.
+    knows_devices: Callable[[], Awaitable[bool]] = _known

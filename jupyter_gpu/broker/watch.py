@@ -7,6 +7,7 @@ free only when it is clear, and a process that nobody leased the device to makes
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Coroutine
 from typing import Any
@@ -54,6 +55,8 @@ log = logging.getLogger(__name__)
 INVENTORY_SECONDS = 60.0
 #: What looks as if a device had gone makes the inventory be read at once, but not more often than this.
 LEAST_INVENTORY_SECONDS = 5.0
+#: Most drivers have answered by then; nobody waits at the doors for one that has not.
+AT_ONCE_SECONDS = 0.5
 #: The same report of the same card is logged so often at most.
 XID_SECONDS = 60.0
 #: Kinds of holders that the broker may end: never somebody's login shell.
@@ -83,6 +86,7 @@ class Watch:
         self._shares = Shares(loop.alerts)
         self._looked_at = 0.0
         self._must_look = False
+        self._first_look: asyncio.Task[None] | None = None
         self._had_fault = False
         #: The devices of the world as of the last sample.
         self._known: frozenset[str] = frozenset()
@@ -116,10 +120,27 @@ class Watch:
         return self._telemetry.cards
 
     async def start(self) -> None:
-        """Learn which devices there are, and hear of every sample."""
+        """Learn which devices there are, and hear of every sample.
+
+        The first look goes on by itself where the driver takes its time (NVIDIA/nvidia-container-toolkit#1053).
+        """
         self._telemetry.start(asyncio.get_running_loop(), self.on_sample)
         await self._give_up_the_others()
-        await self.look_for_devices()
+        self._first_look = self._spawn(self.look_for_devices())
+        self._first_look.add_done_callback(lambda _: self._loop.wake())
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(asyncio.shield(self._first_look), AT_ONCE_SECONDS)
+
+    @property
+    def has_looked(self) -> bool:
+        """Whether the first look for devices is over, which takes no longer than its deadline."""
+        return self._first_look is not None and self._first_look.done()
+
+    async def knows_devices(self) -> bool:
+        """Wait for the first look; whether it is known what there is. While the driver is being opened it is not."""
+        if self._first_look is not None and not self._first_look.done():
+            await asyncio.wait((self._first_look,))
+        return bool(self._loop.world.devices) or self._telemetry.fault != STARTING
 
     async def close(self) -> None:
         """Stop the sampler."""
@@ -332,10 +353,11 @@ class Watch:
         except GpuError as error:  # seen again with the next sample
             log.warning("cannot record what was seen: %s", error)
 
-    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.ensure_future(work)
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        task = asyncio.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+        return task
 
 
 def _reading_view(device: Device, reading: Reading) -> DeviceView:

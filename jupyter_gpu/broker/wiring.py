@@ -142,6 +142,8 @@ class Broker:
         is_asked, told = self._app.isolation not in ("auto", "off"), IsolationTold(loop.alerts)
 
         async def act() -> None:
+            if not watch.has_looked:  # what is gone must get no work
+                return
             now = time.monotonic()
             if now - self._looked_at >= HOLDERS_SECONDS:
                 self._looked_at = now
@@ -154,6 +156,7 @@ class Broker:
             driver=lambda: watch.driver,
             isolation=lambda: engine.isolation,
             warnings=lambda: () if watch.fault is None else (watch.fault,),
+            knows_devices=watch.knows_devices,
         )
         loop.act = act
         loop.on_stop = self.stop

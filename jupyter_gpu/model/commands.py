@@ -34,6 +34,8 @@ class Submit(Command, frozen=True, kw_only=True, tag=True, omit_defaults=True):
     paused: bool = False
     profile: str | None = None
     idempotency_key: str | None = None
+    #: The driver is being opened and no device known yet, so whether any could ever serve it is not judged.
+    blind: bool = False
 
 
 class Cancel(Command, frozen=True, kw_only=True, tag=True, omit_defaults=True):

@@ -108,6 +108,25 @@ def test_a_number_that_a_lost_gpu_had_is_that_of_the_one_in_its_place(tmp_runtim
     play(story)
 
 
+def test_what_is_asked_before_the_devices_are_known_is_taken_and_waits(tmp_runtime: Places) -> None:
+    """It is not refused for want of a GPU while the driver is being opened (NVIDIA/nvidia-container-toolkit#1053)."""
+
+    async def not_yet() -> bool:
+        return False
+
+    async def story() -> None:
+        async with an_api(tmp_runtime.runtime_dir, count=0) as broker:
+            ada, ask = broker.as_("ada"), {"kind": "reservation", "holder": {"kind": "kernel", "name": "k"}}
+            assert (await ada.post("/workloads", json=ask)).json()["code"] == "limit-exceeded"
+            broker.loop.sights = Sights(knows_devices=not_yet)
+            taken = await ada.post("/workloads", json=ask)
+            assert (taken.status_code, taken.json()["waiting"]) == (202, "engine")
+            await broker.loop.handle(SeeDevices(pool="local", devices=devices(1)))
+            assert (await ada.get("/workloads/1")).json()["devices"] == ["GPU-0"]
+
+    play(story)
+
+
 def test_events_name_the_devices_of_each_attempt(tmp_runtime: Places) -> None:
     """In the order in which the work counts them, also once it holds them no more."""
 

@@ -14,14 +14,18 @@ import pytest
 from jupyter_gpu.broker.engines import holders, procs
 from jupyter_gpu.broker.loop import Loop
 from jupyter_gpu.broker.publish import Published
+from jupyter_gpu.broker.telemetry.sampler import STARTING
 from jupyter_gpu.broker.watch import Watch
 from jupyter_gpu.model import (
     Caller,
     Cancel,
+    Card,
     CardEvent,
     Condition,
+    Device,
     EndReason,
     EvictionReason,
+    Forget,
     Holder,
     Move,
     Outcome,
@@ -476,6 +480,81 @@ def test_a_grave_report_moves_jobs_off_and_tells_who_reserved(tmp_path: Path) ->
         await sample(loop, watch, telemetry, times=5)
         assert loop.world.devices[GPU].condition is None
         assert loop.alerts.views(OPER) == ()
+
+    story(tell, tmp_path)
+
+
+def test_a_driver_that_opens_slowly_keeps_nobody_waiting_at_the_doors(tmp_path: Path) -> None:
+    """The first look goes on; whoever asks for devices waits for it (NVIDIA/nvidia-container-toolkit#1053)."""
+
+    async def run() -> None:
+        async with a_loop(tmp_path, count=0) as (loop, _):
+            telemetry, is_open = FakeTelemetry(), asyncio.Event()
+
+            async def inventory() -> tuple[Device, ...] | None:
+                await is_open.wait()
+                return telemetry.inventory_is
+
+            telemetry.inventory = inventory  # type: ignore[method-assign]
+            telemetry.inventory_is, telemetry.fault = None, STARTING
+            watch = Watch(loop, telemetry)  # type: ignore[arg-type]
+            async with asyncio.timeout(2):
+                await watch.start()
+            assert not watch.has_looked
+            asked = asyncio.ensure_future(watch.knows_devices())
+            await asyncio.sleep(0)
+            assert not asked.done()
+            is_open.set()
+            assert await asked is False  # the deadline is over, and the driver still not open
+            assert watch.has_looked
+            telemetry.inventory_is, telemetry.fault = devices(1), None
+            watch.on_sample(Sample(at=time.time(), fault=STARTING))
+            watch.on_sample(Sample(at=time.time()))
+            await settle(watch)
+            assert await watch.knows_devices()
+            assert list(loop.world.devices) == [GPU]
+            await watch.close()
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("fault", [None, "There is no driver."])
+def test_a_machine_without_devices_is_known_to_have_none(tmp_path: Path, fault: str | None) -> None:
+    """Only a driver that is still being opened may have some."""
+
+    async def tell(loop: Loop, watch: Watch, telemetry: FakeTelemetry) -> None:
+        telemetry.inventory_is, telemetry.fault = (), fault
+        await watch.look_for_devices()
+        await loop.handle(Forget(device=GPU, by="oper"))
+        assert loop.world.devices == {}
+        assert await watch.knows_devices()
+
+    story(tell, tmp_path)
+
+
+def test_mig_devices_of_before_are_looked_for_once_more_soon_and_then_forgotten(tmp_path: Path) -> None:
+    """With what was remembered of them."""
+    card = Card(uuid="GPU-9", index=9, name="A100")
+    part = msgspec.structs.replace(devices(1)[0], uuid="MIG-9", index=1000, card=card, slot=0)
+
+    async def tell(loop: Loop, watch: Watch, telemetry: FakeTelemetry) -> None:
+        telemetry.inventory_is, telemetry.cards = (*devices(1), part), (card,)
+        await watch.look_for_devices()
+        watch.on_sample(Sample(at=time.time(), readings=(telemetry.reading("MIG-9"),)))
+        await settle(watch)
+        telemetry.inventory_is = devices(1)
+        await watch.look_for_devices()
+        assert loop.world.devices["MIG-9"].condition is Condition.LOST
+        watch._looked_at = loop.now() - 6
+        watch.look_around()
+        await settle(watch)
+        assert list(loop.world.devices) == [GPU]
+        await sample(loop, watch, telemetry)
+        assert "MIG-9" not in loop.world.readings
+        assert "MIG-9" not in watch._conditions.health._cards
+        watch._looked_at = loop.now() - 6
+        watch.look_around()
+        assert not watch._tasks  # nothing is missed any more
 
     story(tell, tmp_path)
 

@@ -9,7 +9,18 @@ import pytest
 
 from jupyter_gpu.core.admission import LONGEST_SECONDS
 from jupyter_gpu.errors import Conflict, InvalidAsk, LimitExceeded, NotAllowed
-from jupyter_gpu.model import Ask, Cancel, Kind, Policy, Profile, QueuePolicy, SeeDevices, SharingRule, Submit
+from jupyter_gpu.model import (
+    Ask,
+    Cancel,
+    Kind,
+    Policy,
+    Profile,
+    QueuePolicy,
+    SeeDevices,
+    SharingRule,
+    Submit,
+    WaitingReason,
+)
 from jupyter_gpu.model.policy import DEFERRED, INTERACTIVE, TRAINING
 from tests.world import DAY, GIB, HOUR, Play, a_device, a_job, a_mig_device, a_reservation, a_spec
 
@@ -234,6 +245,46 @@ def test_two_mig_devices_for_one_ask_are_refused_at_once(make, words, said):
 
     assert re.search(said, refused.value.message)
     assert "make one ask for each" in str(refused.value.hint)
+
+
+@pytest.mark.parametrize(
+    ("there", "words"),
+    [
+        ((a_device(0), SLICES[0]), {"devices": 2, "device_class": "mig-3g.40gb"}),
+        ((a_device(0), *SLICES), {"devices": 9, "device_class": "mig-3g.40gb"}),
+        (SLICES, {"devices": 3}),
+        (SLICES, {"devices": 2, "on": ("MIG-0", "MIG-1")}),
+    ],
+)
+def test_of_mig_devices_alone_no_number_but_one_can_be_had(there, words):
+    """However few there are: the reason is never their number."""
+    with pytest.raises(LimitExceeded, match="MIG devices cannot be used together") as refused:
+        Play(there).do(a_job(**words))
+
+    assert "the most" not in refused.value.message
+
+
+def test_one_mig_device_is_what_can_be_had_where_whole_gpus_do_not_serve():
+    """The most is a true number: the MIG device alone is shared, and would serve one."""
+    shared = Policy(sharing=(SharingRule(device_class="mig-3g.40gb"),))
+    play = Play((a_device(0), SLICES[0]), shared)
+
+    with pytest.raises(LimitExceeded, match="3 GPUs with 5GiB cannot be had on one node: the most is 1"):
+        play.do(a_job(devices=3, memory_bytes=5 * GIB))
+    assert play.devices_of(play.job(memory_bytes=5 * GIB)) == ("MIG-0",)
+
+
+def test_an_ask_before_any_device_is_known_is_not_judged():
+    """The driver is still being opened; what could never be served then says why it waits."""
+    play = Play(())
+    with pytest.raises(LimitExceeded, match="no GPU"):
+        play.do(a_job())
+
+    job, never = play.job(blind=True), play.job(blind=True, device_class="h100")
+    assert play.waiting(job) is WaitingReason.ENGINE
+    play.do(SeeDevices(pool="local", devices=(a_device(0),)))
+    assert play.devices_of(job) == ("gpu-0",)
+    assert play.waiting(never) is WaitingReason.ENGINE
 
 
 def test_more_than_there_are_in_all_is_told_as_a_number():
