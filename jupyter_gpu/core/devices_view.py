@@ -33,6 +33,7 @@ def device_view(world: World, device: Device, caller: Caller, now: float) -> Dev
         condition_detail=device.condition_detail,
         memory_leased_bytes=_leased_bytes(device, holders),
         note=note_of(world, device),
+        nodes=device.nodes,
         uses=tuple(_use_view(world, use, caller) for use in _uses_of(world, device)),
         workloads=tuple(it.id for it in holders),
         holders=tuple(it.owner for it in holders if may_see_names(world, it, caller)),

@@ -151,6 +151,8 @@ class DeviceView(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     sampled_at: float | None = None
     #: A sentence that is no fault: that it drives a display, say.
     note: str = ""
+    #: The device nodes that its holder needs besides those that all use: what a container or a unit must be let open.
+    nodes: tuple[str, ...] = ()
     #: Who is on it, the largest first; not with the samples, which are the same for all.
     uses: tuple[UseView, ...] = ()
     #: The live workloads on it, oldest first.

@@ -256,6 +256,7 @@ export interface DeviceView {
   readonly slowed_by?: readonly string[];
   readonly sampled_at?: number | null;
   readonly note?: string;
+  readonly nodes?: readonly string[];
   readonly uses?: readonly UseView[];
   readonly workloads?: readonly number[];
   readonly holders?: readonly string[];

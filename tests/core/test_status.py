@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import msgspec
 import pytest
 
 from jupyter_gpu.core.status import MOST_EXPLAINED, MOST_SHOWN, status, view
@@ -393,3 +394,12 @@ def test_who_waits_for_a_part_that_nobody_shares_any_more_reads_so() -> None:
     (mine,) = (it for it in seen_by(play, ADA).workloads if it.is_mine)
 
     assert mine.reason.startswith("No GPU that is shared is there at the moment.")
+
+
+def test_a_device_names_the_nodes_that_its_holder_must_be_let_open() -> None:
+    """Who starts a unit or a container for a lease needs them, and NVML's numbers do not tell."""
+    play = Play(devices=1)
+    (uuid,) = play.world.devices
+    play.world.devices[uuid] = msgspec.structs.replace(play.world.devices[uuid], nodes=("/dev/nvidia3",))
+
+    assert seen_by(play, ADA).devices[0].nodes == ("/dev/nvidia3",)
