@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
+from urllib.parse import quote
 
 import httpx
 
@@ -19,6 +20,15 @@ CONNECT_SECONDS = 10.0
 MOST_BREAKS = 5
 BREAK_SECONDS = 0.5
 
+#: In whose name a hub asks, and the groups that it knows them in: the broker believes its spawner's token only.
+FOR = "X-Jupyter-Gpu-For"
+GROUPS = "X-Jupyter-Gpu-Groups"
+
+
+def on_behalf(name: str, groups: Iterable[str] = ()) -> dict[str, str]:
+    """The headers that name somebody else, spelt so that any name fits a header (jupyterhub/jupyterhub#345)."""
+    return {FOR: quote(name, safe=""), GROUPS: ",".join(quote(group, safe="") for group in groups)}
+
 
 class Finder:
     """Finds the broker when it is first needed, and again when it is gone."""
@@ -30,8 +40,11 @@ class Finder:
         token: str | None = None,
         start: bool = True,
         environ: Mapping[str, str] | None = None,
+        for_user: str | None = None,
+        groups: Iterable[str] = (),
     ) -> None:
         self._url, self._token, self._start = url, token, start
+        self._said = {} if for_user is None else on_behalf(for_user, groups)
         self._environ: Mapping[str, str] = os.environ if environ is None else environ
         self._place: Place | None = None
         # Many threads of a face may ask first at once; one of them looks.
@@ -53,7 +66,7 @@ class Finder:
         """For httpx. A proxy or a .netrc of the environment is never meant for a broker of this machine."""
         found: dict[str, Any] = {
             "base_url": place.url,
-            "headers": calls.headers(place.token),
+            "headers": calls.headers(place.token) | self._said,
             "timeout": httpx.Timeout(calls.ANSWER_SECONDS, connect=CONNECT_SECONDS),
             "trust_env": place.is_remote,
             "follow_redirects": False,

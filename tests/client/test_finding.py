@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from urllib.parse import unquote
 
 import httpx
 import pytest
@@ -248,3 +249,25 @@ def test_a_client_that_finds_nobody_says_so(tmp_runtime: Places):
     environ = {"JUPYTER_GPU_URL": "http://127.0.0.1:9", "HTTP_PROXY": "http://127.0.0.1:1"}
     with Client(environ=environ) as client, pytest.raises(BrokerUnavailable, match=r"127\.0\.0\.1:9"):
         client.status()
+
+
+def test_in_a_hubs_server_its_own_token_goes_to_the_service_that_the_environment_names(tmp_runtime: Places):
+    """The hub's token is shown to the service of JUPYTER_GPU_URL alone: to no socket, and to no URL that is typed."""
+    environ = {"JUPYTER_GPU_URL": "http://hub:1/services/gpu", "JUPYTERHUB_API_TOKEN": "h"}
+    assert find_broker(environ=environ)[:3] == ("http://hub:1/services/gpu/api/v1", None, "h")
+    assert find_broker(environ=environ | {"JUPYTER_GPU_TOKEN": "t"}).token == "t"
+    assert find_broker("http://elsewhere:1", environ=environ).token is None
+    assert find_broker(environ=environ | {"JUPYTER_GPU_URL": "unix:///run/b.sock"}).token is None
+
+
+@pytest.mark.parametrize("name", ["ana.b@uni.example", r"LAB\ana", "ana~1", "ana b", "a,b", "анна", "user (test)"])
+def test_a_hub_asks_in_the_name_of_anybody_whatever_they_are_called(name):
+    """Any name and any group travels in a header, and no two of them look alike there (jupyterhub/jupyterhub#345)."""
+    place = find_broker("http://hub:1", token="spawner")
+    said = Finder(for_user=name, groups=(name, "b")).settings(place, httpx.HTTPTransport)["headers"]
+
+    assert said["X-Jupyter-Gpu-For"].isascii()
+    assert unquote(said["X-Jupyter-Gpu-For"]) == name
+    assert [unquote(it) for it in said["X-Jupyter-Gpu-Groups"].split(",")] == [name, "b"]
+    assert said["Authorization"] == "Bearer spawner"
+    assert "X-Jupyter-Gpu-For" not in Finder().settings(place, httpx.HTTPTransport)["headers"]
