@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from jupyter_gpu.broker.engines.verdict import judge
 from jupyter_gpu.model import EndReason, LetGo, Outcome, Policy, Release, State, WaitingReason
 from tests.world import CRASHED, DAY, DONE, HOUR, KERNEL, SAVED, Play, a_spec
 
@@ -43,6 +44,28 @@ def test_a_crash_without_progress_or_retries_is_over():
     job = play.running()
 
     assert play.exit(job, CRASHED) == [f"released {job}", f"ended (failed) {job}"]
+
+
+def test_a_fork_after_cuda_is_the_programs_own_and_not_repeated():
+    """Another run ends the same way, so nothing repeats it by itself (huggingface/accelerate#940).
+
+    Who has asked for retries gets one, since the words alone prove nothing; the second time is the last.
+    """
+    said = (
+        b"RuntimeError: Cannot re-initialize CUDA in forked subprocess. To use CUDA with multiprocessing, you must use"
+        b" the 'spawn' start method\n"
+    )
+    end, detail = judge(1, None, said, 0)
+    outcome = Outcome(end=EndReason(end), detail=detail, exit_code=1)
+    play = Play(2)
+    plain, stubborn = play.job(), play.job(spec=a_spec(retries=9))
+
+    assert after(play, plain, outcome) is State.ENDED
+    assert (play[plain].end, play[plain].attempt) == (EndReason.FAILED, 1)
+    assert "another run ends the same way" in play[plain].detail
+    assert after(play, stubborn, outcome) is State.ACTIVE
+    assert after(play, stubborn, outcome, outcome) is State.ENDED
+    assert play[stubborn].attempt == 2
 
 
 def test_a_crash_with_a_newer_checkpoint_is_repeated_up_to_the_budget():
