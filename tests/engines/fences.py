@@ -77,9 +77,9 @@ class Nodes:
 
 
 @contextlib.contextmanager
-def open_folder() -> Iterator[Path]:
+def open_folder(above: str | None = None) -> Iterator[Path]:
     """A folder that other users reach, unlike pytest's."""
-    folder = Path(tempfile.mkdtemp(prefix="jg-"))
+    folder = Path(tempfile.mkdtemp(prefix="jg-", dir=above))
     folder.chmod(0o755)
     try:
         yield folder
