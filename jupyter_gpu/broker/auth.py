@@ -87,7 +87,7 @@ class Gate:
         # Who shows a token wants to be judged by it, even where the socket alone would do.
         shown = request.headers.get_list("Authorization")
         if not shown:
-            _refuse_for_others(request.headers)
+            self.refuse_for_others(request.headers)
         if shown or peer is None:
             caller = await (self._bearer(token_of(shown), request) if shown else self._visitor(handler))
             if visit is not None:
@@ -108,7 +108,7 @@ class Gate:
             raise NotAllowed("This token is not known here.", hint="It may be revoked: ask an admin for a new one.")
         if rule.for_others:
             return await self._for_other(request.headers)
-        _refuse_for_others(request.headers)
+        self.refuse_for_others(request.headers)
         return Caller(name=rule.name, account=rule.account, scopes=rule.scopes)
 
     def _rule_of(self, token: str) -> TokenRule | None:
@@ -127,6 +127,12 @@ class Gate:
         if len(groups) > MOST_GROUPS:
             raise InvalidAsk(f"{len(groups)} groups are more than {MOST_GROUPS}.", hint="Send those that are teams.")
         return await self.user(_decoded(names[0]), OTHERS_SCOPES, tuple(groups))
+
+    @staticmethod
+    def refuse_for_others(headers: HTTPHeaders) -> None:
+        """Nobody but the spawner names somebody else."""
+        if FOR_HEADER in headers or GROUPS_HEADER in headers:
+            raise NotAllowed("Only the hub's spawner may ask for others.", hint=f"Leave {FOR_HEADER} out.")
 
     async def user(self, name: str, scopes: frozenset[Scope], groups: tuple[str, ...]) -> Caller:
         """Somebody whom we know by the word of somebody else, who said it just now."""
@@ -194,11 +200,6 @@ def token_of(shown: list[str]) -> str:
     if len(shown) != 1 or scheme.lower() not in ("bearer", "token") or not token.strip():
         raise NotAllowed("The Authorization header holds no token.", hint=_TOKEN_HINT)
     return token.strip()
-
-
-def _refuse_for_others(headers: HTTPHeaders) -> None:
-    if FOR_HEADER in headers or GROUPS_HEADER in headers:
-        raise NotAllowed("Only the hub's spawner may ask for others.", hint=f"Leave {FOR_HEADER} out.")
 
 
 def _decoded(text: str) -> str:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from .. import __version__, paths
 from ..errors import GpuError
 from ..model import API_VERSION, BrokerView, LoadPolicy
-from .api.base import Api
+from .api.application import Api
 from .api.routes import make_application
 from .auth import Gate, account_name
 from .engines.local import LocalEngine

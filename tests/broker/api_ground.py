@@ -20,7 +20,7 @@ import msgspec
 from tornado.httpserver import HTTPServer
 from tornado.netutil import bind_sockets, bind_unix_socket
 
-from jupyter_gpu.broker.api.base import Api
+from jupyter_gpu.broker.api.application import Api
 from jupyter_gpu.broker.api.openapi import described, document
 from jupyter_gpu.broker.api.routes import ROUTES, make_application
 from jupyter_gpu.broker.auth import Gate

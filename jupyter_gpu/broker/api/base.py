@@ -8,32 +8,26 @@ their body is read, so nobody makes the broker hold megabytes whom it does not k
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import functools
 import logging
-import weakref
 from collections.abc import Awaitable, Callable, Coroutine
-from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, cast
 
 import msgspec
 from tornado.iostream import StreamClosedError
-from tornado.web import Application, Finish, HTTPError, RequestHandler
+from tornado.web import Finish, HTTPError, RequestHandler
 
 from ... import __version__
 from ...errors import BrokerUnavailable, Conflict, GpuError, InvalidAsk, NotAllowed, NotFound
-from ...model import Caller, Command, Device, DeviceView, Kind, Scope, Workload, WorkloadView, World
+from ...model import Caller, Command, Device, DeviceView, Kind, Scope, Workload, WorkloadView
 from ...versions import HEADER, misfit
-from ..auth import Gate
 from . import views
-from .account import Looks
 from .bounds import check_size
-from .scripts import Scripts
 
 if TYPE_CHECKING:
     from ..loop import Loop
-    from .stream import Fanout
+    from .application import Api
 
 log = logging.getLogger(__name__)
 
@@ -43,8 +37,6 @@ Method = Callable[..., Awaitable[Any]]
 #: Enough for every body that holds no script.
 BODY_BYTES = 64 << 10
 THROWN_AWAY_BYTES = 64 << 20
-#: So long a broker that stops goes on with what it was asked before; nobody is kept from stopping it.
-GOODBYE_SECONDS = 2.0
 
 _encode = msgspec.json.Encoder().encode
 
@@ -60,45 +52,6 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
     body_bytes: int
     statuses: tuple[int, ...]
     summary: str
-
-
-class Api(Application):
-    """The application: the routes, and what their handlers share."""
-
-    def __init__(self, routes: list[tuple[str, type[RequestHandler]]], loop: Loop, gate: Gate, stream: Fanout) -> None:
-        super().__init__(
-            [(f"{PREFIX}{path}", handler) for path, handler in routes],
-            default_handler_class=Unknown,
-            log_function=_log_request,
-        )
-        self.loop, self.gate, self.stream = loop, gate, stream
-        self.looks = Looks()
-        self.scripts = Scripts(Path(loop.broker_view().state_dir), lambda: _copies_needed(loop.world))
-        self.is_closing = False
-        self._under_way: weakref.WeakSet[Base] = weakref.WeakSet()
-        self._is_through = asyncio.Event()
-
-    def enter(self, handler: Base) -> None:
-        """Somebody is being served from now on, unless the broker stops."""
-        if self.is_closing:
-            raise stopped()
-        self._under_way.add(handler)
-
-    def leave(self, handler: Base) -> None:
-        """They have their answer."""
-        self._under_way.discard(handler)
-        if not self._under_way:
-            self._is_through.set()
-
-    async def close(self) -> None:
-        """Send away who waits and refuse who comes; what is about to be decided still gets its answer."""
-        self.is_closing = True
-        self._is_through.clear()
-        for handler in tuple(self._under_way):
-            handler.on_connection_close()
-        with contextlib.suppress(TimeoutError):
-            if self._under_way:
-                await asyncio.wait_for(self._is_through.wait(), GOODBYE_SECONDS)
 
 
 PREFIX = "/api/v1"
@@ -223,7 +176,9 @@ class Base(RequestHandler):
             raise TooLarge(f"The request has {-self._room} bytes more than are taken here.", hint="Send less at once.")
 
     def must_have(self, scope: Scope | None) -> None:
-        """Refuse who may not do this."""
+        """Refuse who may not do this. To look needs any scope: what is seen without READ is one's own."""
+        if scope is Scope.READ and self.caller.scopes:
+            return
         if scope is not None and not self.caller.scopes & {scope, Scope.ADMIN}:
             raise NotAllowed(
                 f"{self.caller.name} lacks the scope {scope}, which this needs.", hint="An admin grants scopes."
@@ -373,17 +328,6 @@ def _of_status(status: int) -> GpuError:
     if status in range(400, 500):
         return InvalidAsk("The request is no proper HTTP.", hint="See docs/api.md.")
     return GpuError("The broker failed at this, which is its own fault.", hint="Its log says more: please report it.")
-
-
-def _copies_needed(world: World) -> set[str]:
-    """The script copies of all jobs that are not over. A world is replaced, never written to: any thread may ask."""
-    living = (it.spec for it in world.workloads.values() if it.spec is not None and it.end is None)
-    return {spec.script_copy for spec in living if spec.script_copy is not None}
-
-
-def _log_request(handler: RequestHandler) -> None:
-    """Refusals are told by `log_exception`; what went well is for those who look closely."""
-    log.debug("%s %s %s", handler.get_status(), handler.request.method, quoted(handler.request.path))
 
 
 def quoted(text: str, most: int = 120) -> str:

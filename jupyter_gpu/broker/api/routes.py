@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Annotated
+from typing import Annotated, Any
 
 import msgspec
 from tornado.web import RequestHandler
@@ -43,7 +43,8 @@ from ...units import MAX_SECONDS
 from ..auth import Gate
 from ..loop import Loop
 from . import views
-from .base import PREFIX, Api, Base, endpoint
+from .application import Api
+from .base import PREFIX, Base, endpoint
 from .log import Log
 from .openapi import document
 from .stream import Fanout, Stream
@@ -97,7 +98,7 @@ class Workloads(Accepting):
         """Ask for devices: 201 where they are granted at once, 202 where the workload waits, with its reason."""
         it = await self.accept(await self.check(body, self.request.headers.get("Idempotency-Key"), query.keep))
         self.set_status(201 if it.state is State.ACTIVE else 202)
-        self.set_header("Location", f"{PREFIX}/workloads/{it.id}")
+        self.set_header("Location", self.application.link(self.request, f"{PREFIX}/workloads/{it.id}"))
         return self.show(it)
 
 
@@ -334,7 +335,7 @@ def bounded(seconds: int) -> int:
     return seconds
 
 
-def make_application(loop: Loop, gate: Gate) -> Api:
-    """The API over a loop that runs, for whom the gate admits."""
+def make_application(loop: Loop, gate: Gate, **words: Any) -> Api:
+    """The API over a loop that runs, for whom the gate admits; `words` are those of Api: its prefix and its pages."""
     routes: list[tuple[str, type[RequestHandler]]] = [*ROUTES]
-    return Api(routes, loop, gate, Fanout(loop))
+    return Api(routes, loop, gate, Fanout(loop), **words)

@@ -1,0 +1,197 @@
+"""Who calls, where a hub knows: the bearer of one of its tokens, or the visitor of our page by its cookie.
+
+A caller may do what the custom scopes of the token say, and nothing without one of them. The hub's proxy brings callers
+under names that are not known here, so the Host header decides nothing; it need not, since no request is answered for
+merely coming from this machine. A page of another site has neither a token nor our cookie's _xsrf, whatever name it
+gives itself, and every request by cookie needs both, those that only read too: pages of other users' servers may share
+the origin with us, and could read what a mere cookie opens.
+"""
+
+from __future__ import annotations
+
+import hmac
+import urllib.parse
+from collections.abc import Collection, Mapping
+from typing import Any
+
+from jupyterhub.services.auth import HubOAuthenticated
+from tornado.httputil import HTTPServerRequest
+from tornado.web import RequestHandler
+
+from ...errors import NotAllowed
+from ...model import Caller, Scope
+from ..auth import Gate, TokenRule
+from ..visits import Book, Peer
+from .accounts import Accounts, RunsAs
+from .asking import Hub, Known
+from .place import Place
+
+SCOPE_PREFIX = "custom:jupyter-gpu:"
+#: What somebody may do with what is their own; of a scope that is bound to its own bearer no other means anything.
+_OWN_SCOPES = frozenset({Scope.RESERVE, Scope.SUBMIT})
+#: How often a stream's listener is looked at anew.
+AGAIN_SECONDS = 60.0
+
+
+class SignInAgain(NotAllowed):
+    """There is no cookie, or the hub does not know it any more: a page tells it from what its user may not do."""
+
+    answered = 401
+
+
+class HubGate(Gate):
+    """Admits whom the hub knows. On the Unix socket callers are known by their account, as without a hub."""
+
+    def __init__(
+        self,
+        place: Place,
+        hub: Hub,
+        accounts: Accounts,
+        *,
+        system: bool,
+        tokens: Mapping[str, Any] | None = None,
+        uid: int | None = None,
+        book: Book | None = None,
+    ) -> None:
+        spawner = {place.spawner_digest: TokenRule(name="spawner", scopes=frozenset(), for_others=True)}
+        super().__init__(
+            system=system, tokens={**(tokens or {}), **(spawner if place.spawner_digest else {})}, uid=uid, book=book
+        )
+        self.place, self.hub, self.accounts = place, hub, accounts
+        self.again_seconds = max(AGAIN_SECONDS, hub.cache_seconds)
+
+    # -- by token
+
+    async def _bearer(self, token: str, request: HTTPServerRequest) -> Caller:
+        if self._rule_of(token) is not None:
+            return await super()._bearer(token, request)
+        if (known := await self.hub.whois(token)) is None:
+            raise NotAllowed(
+                "Neither JupyterHub nor this broker knows this token.",
+                hint="It may have expired or been revoked. A server gets a new one when it is started again; others "
+                "are made on the hub's page Token.",
+            )
+        # Whoever speaks for others is known by now; all others may not.
+        self.refuse_for_others(request.headers)
+        return await self.caller_of(known)
+
+    async def caller_of(self, known: Known) -> Caller:
+        """Whom a token of the hub makes of its bearer, or NotAllowed where it has none of our scopes."""
+        model = known.model
+        is_service = model.get("kind") == "service"
+        scopes = scopes_of(model)
+        if not scopes:
+            raise no_scope(model)
+        # A user's name never holds a slash, so no service is taken for a user.
+        name = f"services/{model['name']}" if is_service else str(model["name"])
+        runs_as = RunsAs("") if is_service else await self.accounts.of(name)
+        return Caller(
+            name=name,
+            account=runs_as.account,
+            scopes=scopes,
+            groups=tuple(sorted(model.get("groups") or ())),
+            groups_at=known.at,
+            shares_account=runs_as.is_shared,
+        )
+
+    async def user(self, name: str, scopes: frozenset[Scope], groups: tuple[str, ...]) -> Caller:
+        """The user for whom the spawner asks."""
+        caller, runs_as = await super().user(name, scopes, groups), await self.accounts.of(name)
+        return Caller(
+            name=name,
+            account=runs_as.account,
+            scopes=scopes,
+            groups=groups,
+            groups_at=caller.groups_at,
+            shares_account=runs_as.is_shared,
+        )
+
+    # -- by cookie
+
+    async def _visitor(self, handler: RequestHandler) -> Caller:
+        visitor = Visitor(handler, self.hub)
+        if (token := visitor.token()) is None:
+            raise SignInAgain("Nobody has signed in here.", hint="Reload the page, or send a token of the hub.")
+        visitor.must_be_our_page()
+        if (known := await self.hub.whois(token)) is None:
+            self.hub.clear_cookie(handler)
+            raise SignInAgain("You were signed out, or your session has ended.", hint="Reload the page.")
+        return await self.caller_of(known)
+
+    def _refuse_web_pages(self, request: HTTPServerRequest) -> None:
+        """Nobody by the Host: see above. What a browser says to come from another site is refused all the same."""
+        site = request.headers.get("Sec-Fetch-Site", "none")
+        if site == "cross-site" and "Authorization" not in request.headers:
+            raise NotAllowed("Pages of other sites may not ask this broker.", hint="Ask through JupyterLab.")
+
+    # -- by account
+
+    async def _account(self, peer: Peer, operators: Collection[str]) -> Caller:
+        caller = await super()._account(peer, operators)
+        if peer.uid == 0:
+            return caller
+        owner = self.accounts.owner_of(caller.account)
+        if owner is None:
+            raise NotAllowed(
+                f"The account {caller.account} does not say which user of the hub asks.",
+                hint="Ask with a token of the hub: in a server of the hub JUPYTERHUB_API_TOKEN holds one.",
+            )
+        return Caller(name=owner, account=caller.account, scopes=caller.scopes)
+
+
+class Visitor(HubOAuthenticated):
+    """A handler of ours as jupyterhub's way with cookies wants to see it; the handler itself stays as it is."""
+
+    def __init__(self, handler: RequestHandler, hub: Hub) -> None:
+        self._handler = handler
+        self.hub_auth = hub
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._handler, name)
+
+    def token(self) -> str | None:
+        """What the cookie holds that we gave, if it is ours."""
+        found: str | None = self.hub_auth.get_token(self, in_cookie=True)
+        return found or None
+
+    def must_be_our_page(self) -> None:
+        """Refuse who has the cookie and cannot read it: only our own page can."""
+        headers = self._handler.request.headers
+        shown = headers.get("X-XSRFToken") or headers.get("X-CSRFToken") or ""
+        meant = self.xsrf_token
+        meant = meant if isinstance(meant, bytes) else meant.encode()
+        if not hmac.compare_digest(shown.encode("utf-8", "surrogateescape"), meant):
+            raise NotAllowed(
+                "The cookie alone is not enough: the header X-XSRFToken "
+                + ("does not fit it." if shown else "is missing."),
+                hint="Reload the page. A program sends `Authorization: token TOKEN` instead.",
+            )
+
+
+def scopes_of(model: Mapping[str, Any]) -> frozenset[Scope]:
+    """Our scopes among those of a token. One that is bound to its bearer allows only what concerns their own."""
+    found = set()
+    for scope in model.get("scopes") or ():
+        name, _, bound_to = str(scope).removeprefix(SCOPE_PREFIX).partition("!")
+        if not str(scope).startswith(SCOPE_PREFIX) or name not in set(Scope):
+            continue
+        is_own = bound_to == f"user={model['name']}" and model.get("kind") != "service"
+        if not bound_to or (is_own and name in _OWN_SCOPES):
+            found.add(Scope(name))
+    return frozenset(found)
+
+
+def no_scope(model: Mapping[str, Any]) -> NotAllowed:
+    """What somebody lacks, and how an admin gives it."""
+    kind, name = model.get("kind", "user"), str(model["name"])
+    return NotAllowed(
+        f"The hub's {kind} {name} has none of the scopes {SCOPE_PREFIX}{{{','.join(Scope)}}} that this broker goes by.",
+        hint=f'An admin gives them in jupyterhub_config.py: c.JupyterHub.load_roles = [{{"name": "gpu", "scopes": '
+        f'["{SCOPE_PREFIX}read", "{SCOPE_PREFIX}reserve", "{SCOPE_PREFIX}submit"], "{kind}s": [{name!r}]}}]. A server '
+        "that runs has them when it is started again.",
+    )
+
+
+def escaped(name: str) -> str:
+    """A name as one part of a path of the hub's API."""
+    return urllib.parse.quote(name, safe="")
