@@ -23,8 +23,8 @@ from traitlets import Bool, Dict, Enum, Int, List, Unicode
 from .. import __version__, paths
 from ..errors import GpuError, InvalidAsk
 from ..model import Policy
+from ..policies import read_policy
 from ..units import parse_bytes
-from .config import read_policy
 from .locks import Lock
 from .telemetry.nvml import NvmlSource
 from .telemetry.sampler import Source

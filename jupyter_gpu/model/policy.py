@@ -324,11 +324,33 @@ def _rule_problems(policy: Policy) -> list[str]:
         for field, value in (("slack_bytes", rule.slack_bytes), ("evict_after_seconds", rule.evict_after_seconds))
         if value is not None and value < 0
     ]
-    for profile in policy.profiles:
-        if profile.queue is not None and profile.queue not in names:
-            found.append(f"profiles: {profile.name!r} names the queue {profile.queue!r}, which does not exist")
-        if profile.devices < 0:
-            found.append(f"profiles: {profile.name!r} asks for {profile.devices} devices")
+    return found + _profile_problems(policy)
+
+
+def _profile_problems(policy: Policy) -> list[str]:
+    """Each with the place of its profile in the list, so that a face can show the line."""
+    found, seen = [], set[str]()
+    for number, profile in enumerate(policy.profiles):
+        queue = None if profile.queue is None else policy.queue(profile.queue)
+        longest = None if queue is None else queue.longest_seconds
+        most = policy.most_devices
+        faults = {
+            "has no name": not profile.name.strip(),
+            "has the name of another": profile.name in seen,
+            f"names the queue {profile.queue!r}, which does not exist": profile.queue is not None and queue is None,
+            f"asks for {profile.devices} devices": profile.devices < 0,
+            f"asks for {profile.devices} devices, and most_devices is {most}": most is not None
+            and profile.devices > most,
+            "asks for memory of no device; give devices": profile.devices == 0 and profile.memory_bytes is not None,
+            f"asks for {profile.memory_bytes} bytes": profile.memory_bytes is not None and profile.memory_bytes < 1,
+            f"lasts {profile.duration_seconds} s": profile.duration_seconds is not None
+            and profile.duration_seconds < 1,
+            f"lasts longer than longest_seconds of its queue, {longest}": longest is not None
+            and (profile.duration_seconds or 0) > longest,
+            "is for neither servers nor kernels": not (profile.for_servers or profile.for_kernels),
+        }
+        found += [f"profiles[{number}]: {profile.name!r} {what}" for what, holds in faults.items() if holds]
+        seen.add(profile.name)
     return found
 
 

@@ -8,8 +8,8 @@ import pytest
 
 import jupyter_gpu
 from jupyter_gpu.broker.app import GpuBroker
-from jupyter_gpu.broker.config import read_policy
 from jupyter_gpu.model import Condition, Policy
+from jupyter_gpu.policies import read_policy
 from tests.house import generate
 
 ROOT = Path(__file__).parents[2]

@@ -5,15 +5,16 @@ Traits only receive; this reads. "2h" and "20GiB" are taken wherever a field end
 
 from __future__ import annotations
 
+import difflib
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import msgspec
 
-from ..errors import GpuError, InvalidAsk
-from ..model import Policy
-from ..units import parse_bytes, parse_seconds
+from .errors import GpuError, InvalidAsk
+from .model import Policy
+from .units import parse_bytes, parse_seconds
 
 
 def read_policy(settings: Mapping[str, Any]) -> Policy:
@@ -22,25 +23,41 @@ def read_policy(settings: Mapping[str, Any]) -> Policy:
     try:
         policy = msgspec.convert(plain, Policy, strict=True)
     except msgspec.ValidationError as error:
-        raise InvalidAsk(f"the policy cannot be meant: {error}{_allowed(str(error))}", hint=_HINT) from None
+        raise InvalidAsk(f"the policy cannot be meant: {error}{_remedy(str(error))}", hint=_HINT) from None
     unknown = sorted(set(plain) - set(Policy.__struct_fields__))
-    problems = [f"{name}: there is no such setting" for name in unknown] + policy.problems()
+    known = Policy.__struct_fields__
+    problems = [f"{name}: there is no such setting{_nearest(name, known)}" for name in unknown] + policy.problems()
     if problems:
         raise InvalidAsk("the policy cannot be meant: " + "; ".join(problems), hint=_HINT)
     return policy
 
 
-def _allowed(said: str) -> str:
-    """The words that stand where another was written, like "; use one of: end, warn"; empty for other faults."""
-    place = re.search(r"^Invalid enum value .* - at `\$(.*)`$", said, re.DOTALL)
+def _remedy(said: str) -> str:
+    """What could stand there instead, like "; use one of: end, warn"; empty where the fault says all."""
+    found = re.search(r"^(Invalid enum value|Object contains unknown field `(.*)`).* - at `\$(.*)`$", said, re.DOTALL)
     kind: Any = msgspec.inspect.type_info(Policy)
-    for name in re.findall(r"\.(\w+)", place[1]) if place else ():
+    for name in re.findall(r"\.(\w+)", found[3]) if found else ():
         fields = {field.encode_name: field.type for field in getattr(kind, "fields", ())}
         kind = fields.get(name)
         kind = getattr(kind, "item_type", kind)  # of a list: what stands in it
+    if found and found[2] is not None:
+        return _nearest(found[2], [field.encode_name for field in getattr(kind, "fields", ())])
     enum = getattr(kind, "cls", None) if isinstance(kind, msgspec.inspect.EnumType) else None
     words = tuple(enum) if enum is not None else getattr(kind, "values", ())
     return "; use one of: " + ", ".join(map(str, words)) if words else ""
+
+
+def _nearest(name: str, names: Iterable[str]) -> str:
+    """The name that was meant, most likely; else all that there are, where these are few."""
+    known = sorted(names)
+    near = difflib.get_close_matches(name, known, n=1)
+    if near:
+        return f"; did you mean {near[0]}?"
+    return f"; use one of: {', '.join(known)}" if len(known) <= _FEW else ""
+
+
+#: So many names still help somebody who looks for one.
+_FEW = 15
 
 
 _HINT = "Mend jupyter_gpu_config.py; docs/admin.md lists every setting with an example."

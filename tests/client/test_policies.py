@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from jupyter_gpu.broker.config import read_policy
 from jupyter_gpu.errors import InvalidAsk
 from jupyter_gpu.model import Condition, Kind, Policy
+from jupyter_gpu.policies import read_policy
 
 
 def test_nothing_written_is_the_policy_that_ships() -> None:
@@ -88,6 +88,22 @@ def test_devices_as_they_are_are_ruled_as_people_write_it() -> None:
         ({"hot_celsius": 900}, "hot_celsius"),
         ({"strike_seconds": "0s"}, "strike_seconds"),
         ({"strikes": -1}, "strikes"),
+        ({"reservation_secnds": 1}, "did you mean reservation_seconds"),
+        ({"queues": [{"name": "x", "priority": 1, "preemptable": True}]}, "did you mean preemptible"),
+        ({"profiles": [{"name": "a"}, {"name": "b", "device_clas": "a100"}]}, r"mean device_class|profiles\[1\]"),
+        ({"profiles": [{"name": "a"}, {"name": "a"}]}, r"profiles\[1\]: 'a' has the name of another"),
+        ({"profiles": [{"name": " "}]}, r"profiles\[0\]: ' ' has no name"),
+        ({"profiles": [{"name": "a", "devices": -1}]}, r"profiles\[0\]: 'a' asks for -1 devices"),
+        ({"profiles": [{"name": "a", "devices": 9}], "most_devices": 8}, "9 devices, and most_devices is 8"),
+        ({"profiles": [{"name": "a", "devices": 0, "memory_bytes": "8GiB"}]}, "asks for memory of no device"),
+        ({"profiles": [{"name": "a", "memory_bytes": 0}]}, "asks for 0 bytes"),
+        ({"profiles": [{"name": "a", "duration_seconds": "0s"}]}, "lasts 0 s"),
+        (
+            {"profiles": [{"name": "a", "duration_seconds": "13h", "queue": "interactive"}]},
+            "longer than longest_seconds",
+        ),
+        ({"profiles": [{"name": "a", "queue": "fast"}]}, "names the queue 'fast', which does not exist"),
+        ({"profiles": [{"name": "a", "for_servers": False, "for_kernels": False}]}, "neither servers nor kernels"),
     ],
 )
 def test_what_cannot_be_meant_is_refused_by_name(settings: dict[str, Any], named: str) -> None:
