@@ -32,11 +32,10 @@ async def main(folder: Path, isolation: str, nodes: list[str], withheld: list[st
             workload=1, attempt=1, name="", owner="anna", account="", spec=spec, devices=(), withheld=tuple(withheld)
         )
     )
-    told = False
-    while (seen := engine.inventory()[1]).stage is not Stage.GONE:
-        if seen.holder and not told:
-            told = True
-            tell({"supervisor": seen.holder.pid})
+    while not (seen := engine.inventory()[1]).holder and seen.stage is not Stage.GONE:
+        await asyncio.sleep(0.01)
+    tell({"supervisor": seen.holder and seen.holder.pid})
+    while engine.inventory()[1].stage is not Stage.GONE:
         await asyncio.sleep(0.01)
     outcome = json.loads((engine.folder_of(1, 1) / "outcome.json").read_bytes())
     tell({"outcome": outcome, "log": engine.log_path(1, 1).read_text(errors="replace")})
