@@ -18,7 +18,9 @@ from pathlib import Path
 from typing import Any
 
 from jupyter_core.application import JupyterApp
+from traitlets import Any as AnyTrait
 from traitlets import Bool, Dict, Enum, Int, List, Unicode
+from traitlets.config import Config
 
 from .. import __version__, paths
 from ..errors import GpuError, InvalidAsk
@@ -26,6 +28,7 @@ from ..model import Policy
 from ..policies import read_policy
 from ..units import parse_bytes
 from .locks import Lock
+from .settings import settings_of
 from .telemetry.nvml import NvmlSource
 from .telemetry.sampler import Source
 from .telemetry.simulated import SimulatedSource
@@ -72,6 +75,23 @@ class GpuBroker(JupyterApp):
             c.GpuBroker.tokens = {"<sha256 hex>": {"name": "grafana", "scopes": ["read", "metrics"]}}
         """
     ).tag(config=True)
+    hub = Bool(
+        default_value=False,
+        help="Serve a JupyterHub as its service: who calls and what they may do is the hub's word. docs/hub.md.",
+    ).tag(config=True)
+    hub_cache_seconds = Int(
+        15, help="So long the hub's word on a token is kept: so soon a lost role, group or token counts."
+    ).tag(config=True)
+    account_of_user = AnyTrait(
+        "",
+        help="""Whose account the work of a hub's user runs as: "same" as their name, the "service"'s own, or by name.
+
+            c.GpuBroker.account_of_user = {"ana.b@uni.example": "ana", "*": "same"}
+
+        Without it "same" where the broker is root, else "service". Accounts below 1000, root's above all, are
+        nobody's unless this names them; who has none may reserve, and starts no jobs.
+        """,
+    ).tag(config=True)
     isolation = Enum(
         ("auto", "cgroup", "landlock", "bubblewrap", "off"),
         "auto",
@@ -102,6 +122,7 @@ class GpuBroker(JupyterApp):
     }
     flags = {  # noqa: RUF012 - likewise
         "system": ({"GpuBroker": {"system": True}}, "The machine's shared broker, as root."),
+        "hub": ({"GpuBroker": {"hub": True}}, "The service of a JupyterHub."),
     }
 
     #: A config that is half read is not what the admin meant.
@@ -142,8 +163,11 @@ class GpuBroker(JupyterApp):
         hint = f"Mend it; `{self.name} --show-config` lists the files that are read."
         if self.config_file and not Path(self.config_file).exists():
             raise InvalidAsk(f"there is no config file {self.config_file}", hint="Is the name right?")
+        told = settings_of(os.environ, self.trait_names(config=True))
         try:
             super().load_config_file(suppress_errors=suppress_errors)
+            # What a hub says counts more than files that may be meant for a broker without one.
+            self.update_config(Config({type(self).__name__: told}))
         except SystemExit as exit_:  # so traitlets ends where a value does not suit its setting
             raise InvalidAsk(f"the config cannot be meant: {exit_.__context__}", hint=hint) from None
         except Exception as error:  # any Python may stand in a config file
@@ -206,14 +230,20 @@ class GpuBroker(JupyterApp):
     def take_locks(self) -> list[Lock]:
         """One broker for this store, and one for the devices of this machine."""
         hint = "Use that one: the faces find it by themselves. An admin installs a shared one with docs/admin.md."
-        locks = [
-            Lock(self.state_folder / "broker.lock", what=f"the store in {self.state_folder}", hint=hint, private=True),
+        wanted: list[tuple[Path, dict[str, Any]]] = [
+            (self.state_folder / "broker.lock", {"what": f"the store in {self.state_folder}", "private": True}),
             # Two brokers with stores of their own would else take the socket from each other.
-            Lock(self.socket_path.with_suffix(".lock"), what=f"the socket {self.socket_path}", hint=hint, private=True),
+            (self.socket_path.with_suffix(".lock"), {"what": f"the socket {self.socket_path}", "private": True}),
         ]
         if not self.simulated_devices:
             path = Path(self.lock_file) if self.lock_file else paths.machine_lock()
-            locks.append(Lock(path, what="this machine's GPUs: the broker", hint=hint, is_first=self.system))
+            wanted.append((path, {"what": "this machine's GPUs: the broker", "is_first": self.system}))
+        with contextlib.ExitStack() as taken:
+            locks = []
+            for path, words in wanted:
+                locks.append(Lock(path, hint=hint, **words))
+                taken.callback(locks[-1].release)
+            taken.pop_all()  # they are kept only where all could be had
         return locks
 
 
