@@ -36,7 +36,8 @@ _MOST_NAMED = 3
 _BACK = "It comes back by itself"
 _RESET = "Reset it with `sudo nvidia-smi --gpu-reset -i {card}`"
 _REMEDIES = {
-    Condition.LOST: "`dmesg` may say why. {reset}, seat it anew or restart the machine. {back} once it reads well.",
+    Condition.LOST: "`dmesg` may say why. {reset}, seat it anew or restart the machine. {back} once it reads well. "
+    "If it was taken out: `jupyter gpu forget {number}`.",
     Condition.FAULTY: "{reset}, or replace it; then `jupyter gpu uncordon {number}`.",
     Condition.RESET_NEEDED: "Let its work end. {reset}. {back} then.",
     Condition.PROHIBITED: "`sudo nvidia-smi -i {card} -c DEFAULT` lets CUDA in. {back} then.",

@@ -256,6 +256,7 @@ def test_each_condition_has_its_remedy(gpu, condition):
     assert check.text.endswith(": why")
     assert ("comes back by itself" in check.remedy) is (condition is not Condition.FAULTY)
     assert ("uncordon 3:1" in check.remedy) is (condition is Condition.FAULTY)
+    assert ("forget 3:1" in check.remedy) is (condition is Condition.LOST)
     assert "{" not in check.remedy
     assert "-i 3:1" not in check.remedy  # a card is reset, not a part of it
 
