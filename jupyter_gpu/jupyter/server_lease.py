@@ -1,0 +1,261 @@
+"""The lease of one server of a hub: asked for before its start, named in the hub's state, given back at its end.
+
+Who looks after it is the hub's process, which may be restarted while servers run. So the broker keeps what counts, by
+user and server: what is done here is done in time or left to the broker, which asks the hub which servers there are
+(jupyterhub/jupyterhub#4519). Nothing here is ever in the way of a stop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import time
+import uuid
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine
+from enum import StrEnum
+from typing import Any, TypeVar
+from urllib.parse import quote
+
+from ..client import AsyncClient
+from ..errors import BrokerUnavailable, GpuError, LeaseLost, NotFound, StoreUnavailable
+from ..model import DeviceView, Holder, Kind, Profile, State, SubmitBody, WorkloadView
+from ..units import format_when
+from .offers import title_of
+
+T = TypeVar("T")
+
+#: One look at the line; then the place of who waits is told anew.
+STEP_SECONDS = 5.0
+#: While the broker does not answer, somebody who waits in line tries again after so long.
+RETRY_SECONDS = 2.0
+_KEY_CHARACTERS = 100
+#: A hub's progress bar: asking, waiting up to here, and the spawner's own from there.
+_ASKED, _NEXT, _GRANTED = 2, 40, 45
+#: What the command line advises is of no use on a page of the hub, which has its own way to leave the line.
+_OTHER_WAYS = re.compile(r" ?(Leave the line|Wait) with `[^`]*`( or leave with `[^`]*`)?\.")
+
+
+class Phase(StrEnum):
+    """How far a start has come."""
+
+    NONE = "none"
+    ASKING = "asking"
+    WAITING = "waiting"
+    HELD = "held"
+    OVER = "over"
+
+
+class ServerLease:
+    """What one server holds, and what there is to tell of it. `open_client` makes a client that asks for its user."""
+
+    def __init__(self, open_client: Callable[[], AsyncClient], log: Any, deadline_seconds: float) -> None:
+        self._open, self._log, self.deadline_seconds = open_client, log, deadline_seconds
+        self.id: int | None = None
+        self.number = 1
+        self.phase = Phase.NONE
+        self._event: dict[str, Any] | None = None
+        self._most_ahead = 0
+        self._changed = asyncio.Event()
+        self._tasks: set[asyncio.Task[Any]] = set()
+
+    # -- at the start
+
+    def begin(self) -> None:
+        """A start begins, whose progress may be looked at before there is any."""
+        self._most_ahead, self._event, self.phase = 0, None, Phase.NONE
+
+    async def take(
+        self, profile: Profile, holder: str, *, waits: bool, longest_seconds: float
+    ) -> tuple[WorkloadView, tuple[DeviceView, ...]]:
+        """Ask, and wait so long: the workload as it stands then, and the devices that it got, if it got any."""
+        self._tell(Phase.ASKING, f"Asking for {title_of(profile)}.", _ASKED)
+        it = await self._submit(profile, holder)
+        async with self._open() as client:
+            it = await self._until_active(client, it, profile, time.monotonic() + longest_seconds, waits=waits)
+            if it.state is not State.ACTIVE:
+                return it, ()
+            found = {device.uuid: device for device in (await self._in_time(client.devices())).items}
+        devices = tuple(found[uuid] for uuid in it.devices)
+        named = ", ".join(f"GPU {device.number}" for device in devices)
+        until = "" if it.ends_at is None else f" until {format_when(it.ends_at, time.time())}"
+        self._tell(Phase.HELD, f"{named} reserved{until}. Starting your server.", _GRANTED)
+        return it, devices
+
+    async def _submit(self, profile: Profile, holder: str) -> WorkloadView:
+        key = f"server:{quote(holder, safe='/')[:_KEY_CHARACTERS]}:{uuid.uuid4().hex}"
+        body = SubmitBody(
+            kind=Kind.RESERVATION,
+            profile=profile.name,
+            name=f"server {holder.partition('/')[2]}".strip(),
+            holder=Holder(kind="server", name=holder),
+        )
+        sending = asyncio.ensure_future(self._send(body, key))
+        try:
+            it = await asyncio.wait_for(asyncio.shield(sending), self.deadline_seconds)
+        except (TimeoutError, asyncio.CancelledError):
+            self.later(self._undo(sending))  # it may have come through all the same
+            raise
+        self.id, self.number = it.id, 1 if it.holder is None else it.holder.number
+        return it
+
+    async def _send(self, body: SubmitBody, key: str) -> WorkloadView:
+        async with self._open() as client:
+            return await client.submit(body, key)
+
+    async def _undo(self, sending: asyncio.Future[WorkloadView]) -> None:
+        try:
+            it = await sending
+        except (GpuError, OSError):
+            return
+        await self._release(it.id)
+
+    async def _until_active(
+        self, client: AsyncClient, it: WorkloadView, profile: Profile, end: float, *, waits: bool
+    ) -> WorkloadView:
+        """Until it is granted or over; who waits in line outlasts a restart of the broker."""
+        while it.state is State.QUEUED and (left := end - time.monotonic()) > 0:
+            if waits:
+                self._tell_place(it, profile)
+            try:
+                # There is no process yet that the broker could see, so it has to hear that somebody waits.
+                await self._in_time(client.renew(it.id, self.number))
+                step = min(left, STEP_SECONDS)
+                it = await client.wait(it.id, "active", step, raise_on_timeout=False)
+            except LeaseLost:  # it was ended by somebody between two looks
+                it = await self._in_time(client.workload(it.id))
+            except (BrokerUnavailable, StoreUnavailable, TimeoutError) as error:
+                if not waits:
+                    raise
+                self._log.warning("The broker cannot be asked about reservation %s: %s", it.id, error)
+                self._tell(Phase.WAITING, "The GPU service does not answer now; still waiting in line.")
+                await asyncio.sleep(min(left, RETRY_SECONDS))
+        return it
+
+    async def move(self, holder: Holder) -> None:
+        """Name the server's process to the broker, which then sees by itself whether it lives."""
+        if self.id is None:
+            return
+        try:
+            async with self._open() as client:
+                it = await self._in_time(client.move(self.id, holder))
+        except (GpuError, TimeoutError, OSError) as error:
+            self._log.warning("Reservation %s does not know the process of its server: %s", self.id, _said(error))
+            return
+        self.number = self.number if it.holder is None else it.holder.number
+
+    # -- while it runs
+
+    async def hear(self) -> str:
+        """Tell the broker that the server lives; why the server must end now, empty while it need not."""
+        if self.id is None:
+            return ""
+        try:
+            async with self._open() as client:
+                return await self._in_time(self._hear(client, self.id))
+        except (GpuError, TimeoutError, OSError) as error:
+            self._log.debug("Reservation %s cannot be renewed: %s", self.id, _said(error))
+            return ""
+
+    async def _hear(self, client: AsyncClient, lease: int) -> str:
+        try:
+            notice = (await client.renew(lease, self.number)).notice
+        except LeaseLost as error:
+            it = await client.workload(lease)
+            if it.end is None and it.outcome is None and it.holder is not None:
+                self.number = it.holder.number  # its owner has passed it on, or the broker was told so late
+                return ""
+            return str(error)
+        if notice is None or time.time() < notice.yield_by:
+            return ""
+        return f"reservation {lease} is over ({notice.reason})" + (f": {notice.detail}" if notice.detail else "")
+
+    # -- at the end
+
+    async def give_back(self) -> None:
+        """Give back what is held, or the place in line. Twice is once, and it takes no longer than the deadline."""
+        lease, self.id = self.id, None
+        self.phase = Phase.OVER
+        self._say(None)
+        if lease is not None:
+            await self._release(lease)
+
+    def give_back_later(self) -> None:
+        """The same, without waiting for it."""
+        if self.id is not None:
+            self.later(self.give_back())
+
+    async def _release(self, lease: int) -> None:
+        try:
+            async with self._open() as client:
+                await self._in_time(client.release(lease))
+        except (NotFound, LeaseLost):
+            pass  # it is over already
+        except (GpuError, TimeoutError, OSError) as error:
+            self._log.warning("Reservation %s is not given back; the broker sees to it: %s", lease, _said(error))
+
+    # -- what is told
+
+    async def news(self) -> AsyncGenerator[dict[str, Any], None]:
+        """What a person who waits for the start should see, from now until it is granted or over."""
+        shown: dict[str, Any] | None = None
+        while True:
+            changed, event = self._changed, self._event
+            if event is not None and event != shown:
+                shown = event
+                yield event
+            if self.phase in (Phase.HELD, Phase.OVER):
+                return
+            await changed.wait()
+
+    def nothing_to_take(self) -> None:
+        """A start that needs no GPU: nobody is asked."""
+        self.phase = Phase.OVER
+        self._say(None)
+
+    def _tell_place(self, it: WorkloadView, profile: Profile) -> None:
+        ahead = it.ahead or 0
+        self._most_ahead = max(self._most_ahead, ahead)
+        percent = _ASKED + (_NEXT - _ASKED) * (self._most_ahead - ahead) // (self._most_ahead + 1)
+        self._tell(Phase.WAITING, f"Waiting in line for {title_of(profile)}. {why(it)}", percent)
+
+    def _tell(self, phase: Phase, message: str, percent: int | None = None) -> None:
+        self.phase = phase
+        before = (self._event or {}).get("progress", 0)
+        self._say({"progress": max(before, percent or 0), "message": message})
+
+    def _say(self, event: dict[str, Any] | None) -> None:
+        self._event = event
+        changed, self._changed = self._changed, asyncio.Event()
+        changed.set()
+
+    # -- small
+
+    async def _in_time(self, work: Awaitable[T]) -> T:
+        return await asyncio.wait_for(work, self.deadline_seconds)
+
+    def later(self, work: Coroutine[Any, Any, Any]) -> None:
+        """Do it in the background."""
+        try:
+            task = asyncio.get_running_loop().create_task(work)
+        except RuntimeError:  # the hub is being taken down: the broker sees to it
+            work.close()
+            return
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def settle(self) -> None:
+        """Wait for what is done in the background."""
+        while self._tasks:
+            await asyncio.wait(self._tasks)
+
+
+def why(it: WorkloadView) -> str:
+    """Why it waits, its place and the expected start, without the ways that are not the hub's."""
+    said = _OTHER_WAYS.sub("", it.reason).strip()
+    if it.expected_start_at is None or "Expected" in said:
+        return said
+    return f"{said} Expected by about {format_when(it.expected_start_at, time.time())}."
+
+
+def _said(error: BaseException) -> str:
+    return str(error) or "it did not answer in time"

@@ -1,0 +1,319 @@
+"""Servers of a hub with the GPUs of their profile, whatever the hub starts them with.
+
+`with_gpus(SomeSpawner)` is that spawner with a lease around it: taken before the start, put where that spawner wants
+devices (`placing`), kept in the hub's state, given back at the end. The spawner's own hooks, form and options stay as
+they are. A server that needs no GPU asks nobody, so it starts whether the broker answers or not; and no stop waits
+longer for the broker than `gpu_deadline_seconds`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import importlib.metadata
+import time
+from collections.abc import AsyncGenerator, Coroutine, Mapping
+from inspect import isawaitable
+from typing import Any
+
+import msgspec
+from jupyterhub.spawner import Spawner, SpawnException
+from traitlets import Dict, Float, HasTraits, Integer, List, TraitError, Unicode, validate
+from traitlets.utils.importstring import import_item
+
+from ..errors import GpuError, InvalidAsk
+from ..holding import process_holder
+from ..model import Holder, Profile, State, WorkloadView
+from . import offers
+from .offers import Choice
+from .placing import Share, Where, fits_container, place, wanted, where
+from .server_lease import Phase, ServerLease, why
+from .spawn_options import FORM_SECONDS, SpawnOptions, no_answer, refused
+
+
+class GpuSpawner(SpawnOptions, Spawner):
+    """Takes a lease before the start of what it is mixed into, and gives it back at the end: see `with_gpus`."""
+
+    gpu_profiles: Any = List(config=True, help="What is offered, as in the policy: Profiles, or dicts of their fields.")
+    gpu_teams: Any = Dict(
+        config=True, help="Team -> its members, as in the policy; groups of the hub are teams too."
+    )
+    gpu_team_groups: Any = List(
+        None, allow_none=True, config=True, help="Only these of the hub's groups are teams; None takes all."
+    )
+    gpu_url = Unicode(config=True, help="Where the hub reaches the broker: a URL, or the path of its socket.")
+    gpu_token = Unicode(config=True, help="By which the broker lets the hub ask in the name of its users.")
+    gpu_server_url = Unicode(
+        config=True,
+        help="""Where servers and their kernels reach the broker, by their own token, where that is not `gpu_url`: from
+        a container 127.0.0.1 is another machine. It is handed to them as JUPYTER_GPU_URL.""",
+    )
+    gpu_deadline_seconds = Float(10.0, config=True, help="No start and no stop waits longer for one answer.")
+    gpu_patience_seconds = Float(
+        5.0, config=True, help="How long a start that does not wait in line waits for a device that is being cleared."
+    )
+    gpu_wait_seconds = Integer(
+        3600,
+        config=True,
+        help="The longest that a start waits in line; for so much longer than `start_timeout` the hub waits for it.",
+    )
+    gpu_names = Dict(
+        config=True,
+        help="""Device class -> what the cluster calls it: the resource of Kubernetes ("nvidia.com/gpu" and, of MIG
+        devices, "nvidia.com/mig-3g.40gb" where nothing is said), the type of GPU of Slurm ("a100").""",
+    )
+
+    #: Between the beginning of `start` and its end; and from the moment in it when the wrapped spawner starts.
+    _gpu_starting = False
+    _gpu_inner = False
+    #: It has started, so that a server which is not there any more has ended.
+    _gpu_up = False
+    _gpu_ending = False
+    _gpu_kept: ServerLease | None = None
+    #: The traits that were set for a lease, as they were before, and whose they are.
+    _gpu_before: tuple[HasTraits, dict[str, Any]] | None = None
+
+    @validate("gpu_profiles")
+    def _gpu_profiles_of(self, proposal: Any) -> list[Profile]:
+        try:
+            return [it if isinstance(it, Profile) else msgspec.convert(it, Profile) for it in proposal["value"]]
+        except msgspec.ValidationError as error:
+            raise TraitError(f"gpu_profiles: {error}") from None
+
+    @property
+    def _gpu_lease(self) -> ServerLease:
+        if self._gpu_kept is None:
+            self._gpu_kept = ServerLease(self._gpu_client, self.log, self.gpu_deadline_seconds)
+        return self._gpu_kept
+
+    # -- a start
+
+    def start(self) -> Coroutine[Any, Any, Any]:
+        """Take the lease, then start. The hub waits as long as a place in line may take."""
+        choice = self._gpu_choice or self._gpu_chosen(self.user_options or {})
+        self._gpu_lease.begin()
+        self._gpu_starting, self._gpu_inner, self._gpu_up, self._gpu_ending = True, False, False, False
+        before = int(self.start_timeout)  # type: ignore[has-type] # a trait
+        if choice.profile.devices and self._gpu_patience(choice):
+            self.start_timeout = before + int(self._gpu_patience(choice)) + 1
+        return self._gpu_start(choice, before)
+
+    def _gpu_patience(self, choice: Choice) -> float:
+        return self.gpu_wait_seconds if choice.waits else self.gpu_patience_seconds
+
+    async def _gpu_start(self, choice: Choice, start_timeout: int) -> Any:
+        try:
+            share = await self._gpu_take(choice)
+            self.start_timeout = start_timeout  # the hub has read it; some spawners do too
+            await self._gpu_place(share)
+            self._gpu_inner = True
+            started = super().start()
+            url = await started if isawaitable(started) else started
+            await self._gpu_name_process()
+        except asyncio.CancelledError:
+            self._gpu_lease.give_back_later()  # whoever cancels a start does not wait for it
+            raise
+        except BaseException:
+            await self._gpu_lease.give_back()
+            raise
+        finally:
+            self._gpu_starting, self._gpu_choice, self.start_timeout = False, None, start_timeout
+        self._gpu_up = True
+        return url
+
+    async def _gpu_take(self, choice: Choice) -> Share:
+        profile, lease = choice.profile, self._gpu_lease
+        if profile.devices == 0:
+            lease.nothing_to_take()
+            return Share(kernels_reserve=profile.for_kernels)
+        try:
+            it, devices = await lease.take(
+                profile, self._gpu_holder().name, waits=choice.waits, longest_seconds=self._gpu_patience(choice)
+            )
+        except GpuError as error:
+            raise refused(error) from error
+        except (TimeoutError, OSError) as error:
+            raise no_answer(self.gpu_deadline_seconds) from error
+        if it.state is State.ACTIVE:
+            return Share(devices, it.id, profile.for_kernels)
+        await lease.give_back()
+        raise SpawnException(await self._gpu_why_not(choice, it), reason="gpu_capacity", status_code=409)
+
+    async def _gpu_why_not(self, choice: Choice, it: WorkloadView) -> str:
+        """Why it is not to be had, and what is instead."""
+        title = offers.title_of(choice.profile)
+        if it.state is not State.QUEUED:
+            return (
+                f"The reservation for {title} ended before it was granted: {it.detail or it.end or 'it was given up'}."
+            )
+        status = await self._gpu_status(FORM_SECONDS)
+        others = offers.alternatives(choice.profile, self._gpu_allowed, status, time.time())
+        waited = f"{title} was not free within {self.gpu_wait_seconds // 60} min of waiting in line."
+        head = waited if choice.waits else f"{title} is not free now."
+        tail = "" if choice.waits else 'With "Wait in line" the server starts by itself when it is your turn.'
+        return " ".join(filter(None, (head, why(it), others, tail)))
+
+    async def _gpu_place(self, share: Share) -> None:
+        """Set what the spawner that really starts the server must be told."""
+        target = self._gpu_target()
+        kind = where(type(target))
+        now = {name: getattr(target, name) for name in wanted(kind) if target.has_trait(name)}
+        try:
+            placed = place(kind, now, share, self.gpu_names)
+        except GpuError as error:
+            raise refused(error) from error
+        for note in placed.notes:
+            self.log.warning("%s: %s", type(target).__name__, note)
+        self._gpu_before = (target, {name: now[name] for name in placed.traits if name in now})
+        environment = placed.traits["environment"] | self._gpu_address(kind, placed.traits["environment"])
+        for name, value in (placed.traits | {"environment": environment}).items():
+            setattr(target, name, value)
+        if placed.settled:
+            target.user_options = {name: it for name, it in target.user_options.items() if name not in placed.settled}
+        if kind is Where.DOCKER and not target.remove:
+            await self._gpu_check_container(target, share)
+
+    def _gpu_target(self) -> Any:
+        """Who starts the server: this spawner, or whom a wrapspawner has chosen."""
+        target: Any = self
+        while hasattr(target, "construct_child"):
+            target.construct_child()
+            target = target.child_spawner
+        return target
+
+    def _gpu_address(self, kind: Where, environment: Mapping[str, Any]) -> dict[str, str]:
+        """Where the server's kernels reserve; a URL of this machine means nothing in a container or on a node."""
+        near = self.gpu_url if kind in (Where.LOCAL, Where.SYSTEMD) else ""
+        url = self.gpu_server_url or near
+        return {"JUPYTER_GPU_URL": url} if url and "JUPYTER_GPU_URL" not in environment else {}
+
+    async def _gpu_check_container(self, target: Any, share: Share) -> None:
+        """A container that is kept between starts keeps the devices that it was made with."""
+        found = await target.get_object()
+        if found and not fits_container(found, share):
+            raise SpawnException(
+                f"The container {target.object_name} is kept between starts and was made with other GPUs. An admin "
+                "removes it, or sets c.DockerSpawner.remove = True so that each start makes it anew.",
+                reason="gpu_container",
+                status_code=409,
+            )
+
+    async def _gpu_name_process(self) -> None:
+        """A process of this machine is watched by the broker itself, so that it is not missed while the hub is down."""
+        holder = self._gpu_holder()
+        if holder.pid is not None:
+            await self._gpu_lease.move(holder)
+
+    def _gpu_holder(self, server_name: str | None = None) -> Holder:
+        """How the broker and the hub name a server to each other, and its process where it is one of this machine."""
+        name = f"{self.user.name}/{self.name if server_name is None else server_name}"
+        pid = getattr(getattr(self, "child_spawner", None) or self, "pid", None)
+        if isinstance(pid, int) and pid > 0:
+            with contextlib.suppress(ProcessLookupError, OSError):  # it has ended: the hub will see
+                return process_holder("server", name, pid)
+        return Holder(kind="server", name=name)
+
+    def _gpu_unplace(self) -> None:
+        if self._gpu_before is not None:
+            target, before = self._gpu_before
+            self._gpu_before = None
+            for name, value in before.items():
+                setattr(target, name, value)
+
+    async def progress(self) -> AsyncGenerator[dict[str, Any], None]:
+        """The place in line, who is ahead and the expected start; then what the spawner tells."""
+        async with contextlib.aclosing(self._gpu_lease.news()) as news:
+            async for event in news:
+                yield event
+        try:
+            theirs = super().progress()
+        except RuntimeError:  # a wrapspawner that has chosen nobody yet
+            return
+        async with contextlib.aclosing(theirs) as events:
+            async for event in events:
+                yield event
+
+    # -- while it runs, and its end
+
+    async def poll(self) -> Any:
+        """Whether it runs, as the spawner says; while it waits in line it does."""
+        if self._gpu_starting and not self._gpu_inner:
+            return None if self._gpu_lease.phase is not Phase.OVER else 0
+        found = super().poll()
+        status = await found if isawaitable(found) else found
+        if self._gpu_up and status is None and not self._gpu_ending:
+            self._gpu_lease.later(self._gpu_hear())
+        elif self._gpu_up and status is not None:
+            self._gpu_lease.give_back_later()
+        return status
+
+    async def _gpu_hear(self) -> None:
+        """End the server when its time is over: what it holds has been promised to somebody else."""
+        reason = await self._gpu_lease.hear()
+        if reason and not self._gpu_ending:
+            self._gpu_ending = True
+            self.log.warning("Ending the server of %s: %s", self._log_name, reason)
+            await _done(super().stop())
+
+    async def stop(self, now: bool = False) -> None:  # noqa: FBT001, FBT002 - as the hub calls it
+        """Stop, then give back. A start that waits in line leaves it: nothing has been started yet."""
+        waiting = self._gpu_starting and not self._gpu_inner
+        try:
+            if not waiting:
+                self._gpu_ending = True
+                await _done(super().stop(now))
+        finally:
+            await self._gpu_lease.give_back()
+
+    async def rename(self, old_name: str, new_name: str) -> None:
+        """The broker knows servers by name: a server that runs on keeps its lease under the new one."""
+        await super().rename(old_name, new_name)
+        await self._gpu_lease.move(self._gpu_holder(new_name))
+
+    # -- what the hub keeps
+
+    def get_state(self) -> dict[str, Any]:
+        """With the lease, for a hub that starts anew."""
+        state: dict[str, Any] = super().get_state()
+        lease = self._gpu_lease
+        return state if lease.id is None else state | {"gpu_lease": {"id": lease.id, "number": lease.number}}
+
+    def load_state(self, state: dict[str, Any]) -> None:
+        """A server that ran before this hub did."""
+        super().load_state(state)
+        kept = state.get("gpu_lease")
+        if isinstance(kept, dict) and isinstance(kept.get("id"), int):
+            self._gpu_lease.id, self._gpu_lease.number = kept["id"], int(kept.get("number", 1))
+            self._gpu_up = True
+
+    def clear_state(self) -> None:
+        """The server is over, however it came to that: what it held is given back."""
+        super().clear_state()
+        if not self._gpu_starting:  # batchspawner forgets in the midst of a start, which then fails by itself
+            self._gpu_up = False
+            self._gpu_unplace()
+            self._gpu_lease.give_back_later()
+
+
+def with_gpus(spawner: type[Spawner] | str) -> type[Spawner]:
+    """A spawner class with leases around it: a class, the name that the hub's configuration has for it, or a path."""
+    cls = _class_of(spawner) if isinstance(spawner, str) else spawner
+    if issubclass(cls, GpuSpawner):
+        return cls
+    more = {"__module__": cls.__module__, "__doc__": f"{cls.__name__} with the GPUs of a profile."}
+    return type(f"Gpu{cls.__name__}", (GpuSpawner, cls), more)
+
+
+def _class_of(name: str) -> type[Spawner]:
+    """What the hub would take a name for: an entry point, else a path of a module."""
+    found = [it for it in importlib.metadata.entry_points(group="jupyterhub.spawners") if it.name == name.lower()]
+    cls = found[0].load() if found else import_item(name)
+    if not (isinstance(cls, type) and issubclass(cls, Spawner)):
+        raise InvalidAsk(f"spawner_class: {name!r} is no spawner.", hint="Name a class that the hub could start with.")
+    return cls
+
+
+async def _done(work: Any) -> None:
+    """Some spawners return what is to be awaited, and some have done it."""
+    if isawaitable(work):
+        await work
