@@ -18,8 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from jupyter_core.application import JupyterApp
-from traitlets import Any as AnyTrait
-from traitlets import Bool, Dict, Enum, Int, List, Unicode
+from traitlets import Bool, Dict, Enum, Int, List, Unicode, Union
 from traitlets.config import Config
 
 from .. import __version__, paths
@@ -82,8 +81,9 @@ class GpuBroker(JupyterApp):
     hub_cache_seconds = Int(
         15, help="So long the hub's word on a token is kept: so soon a lost role, group or token counts."
     ).tag(config=True)
-    account_of_user = AnyTrait(
-        "",
+    account_of_user = Union(
+        [Dict(), Unicode()],
+        default_value="",
         help="""Whose account the work of a hub's user runs as: "same" as their name, the "service"'s own, or by name.
 
             c.GpuBroker.account_of_user = {"ana.b@uni.example": "ana", "*": "same"}
@@ -136,7 +136,8 @@ class GpuBroker(JupyterApp):
     def start(self) -> None:
         """Serve until told to stop."""
         logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
-        logging.getLogger("tornado.access").setLevel(logging.WARNING)
+        for name in ("tornado.access", "alembic"):  # each request, and what jupyterhub brings along
+            logging.getLogger(name).setLevel(logging.WARNING)
         with self._or_say_why():
             asyncio.run(self._serve())
 

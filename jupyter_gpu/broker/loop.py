@@ -237,6 +237,10 @@ class Loop:
             told=told(self.world, it),
         )
 
+    def count_renewals_anew(self) -> None:
+        """Nobody could renew just now, through no fault of theirs: the machine slept, or nobody could be recognised."""
+        self._renew_by.clear()
+
     def has_lapsed(self, it: Workload) -> bool:
         """Whether renewals are overdue. The first look, after a start or a stall, begins the count anew."""
         renew_by = self._renew_by.setdefault(it.id, self.now() + self.world.policy.lapse_seconds)
@@ -370,7 +374,7 @@ class Loop:
         while True:
             await asyncio.sleep(until_next_deadline(self.world, self.now()))
             if self.now() > ticked_at + STALL_SECONDS:
-                self._renew_by.clear()  # the machine slept, or we did: nobody could renew
+                self.count_renewals_anew()
             ticked_at = self.now()
             with contextlib.suppress(Exception):  # told where it arose; time goes on in any case
                 await self.handle(Tick())

@@ -12,13 +12,14 @@ import asyncio
 import contextlib
 import resource
 import socket
+import ssl
 import struct
 from collections import Counter
 from collections.abc import Hashable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
-from tornado.iostream import IOStream
+from tornado.iostream import IOStream, SSLIOStream
 
 from ..errors import LimitExceeded
 
@@ -51,8 +52,8 @@ def peer_of_socket(sock: socket.socket | None) -> Peer | None:
 class Visit(IOStream):
     """One connection, counted until its descriptor is closed."""
 
-    def __init__(self, sock: socket.socket, book: Book, key: Hashable) -> None:
-        super().__init__(sock)
+    def __init__(self, sock: socket.socket, book: Book, key: Hashable, **words: Any) -> None:
+        super().__init__(sock, **words)
         self.key = key
         self._book = book
         self._deadline: asyncio.TimerHandle | None = asyncio.get_running_loop().call_later(
@@ -75,6 +76,10 @@ class Visit(IOStream):
         if self._deadline is not None:
             self._deadline.cancel()
             self._deadline = None
+
+
+class SecretVisit(SSLIOStream, Visit):
+    """One connection by TLS; its handshake is part of what must come soon."""
 
 
 class Book:
@@ -101,14 +106,18 @@ class Book:
         """How many connections there are."""
         return self._open.total()
 
-    def enter(self, sock: socket.socket) -> Visit | None:
+    def enter(self, sock: socket.socket, tls: ssl.SSLContext | None = None) -> Visit | None:
         """Let a new connection in; None, and it is closed with a word of why, where there is no room for it."""
         peer = peer_of_socket(sock)
         key: Hashable = _STRANGERS if peer is None else peer.uid
         if not self._has_room(key):
-            _send_away(sock, "account" if peer is not None else "caller without a token that was read")
+            _send_away(sock, "account" if peer is not None else "caller without a token that was read", tls)
             return None
-        visit = Visit(sock, self, key)
+        if tls is None:
+            visit = Visit(sock, self, key)
+        else:
+            secret = tls.wrap_socket(sock, server_side=True, do_handshake_on_connect=False)
+            visit = SecretVisit(secret, self, key)
         self._open[key] += 1
         return visit
 
@@ -148,7 +157,10 @@ _TOO_MANY = "This {} holds as many connections to the broker as one may."
 _HINT = "Close some; whoever holds them is shown by `ss -xp` or `ss -tp`."
 
 
-def _send_away(sock: socket.socket, who: str) -> None:
+def _send_away(sock: socket.socket, who: str, tls: ssl.SSLContext | None) -> None:
+    if tls is not None:  # no word of ours could be read before a handshake
+        sock.close()
+        return
     body = msgspec.json.encode(LimitExceeded(_TOO_MANY.format(who), hint=_HINT).to_body())
     head = f"HTTP/1.1 429 Too Many Requests\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n"
     with contextlib.suppress(OSError):

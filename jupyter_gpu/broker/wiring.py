@@ -7,11 +7,12 @@ import contextlib
 import logging
 import os
 import socket
+import sys
 import time
 from typing import TYPE_CHECKING
 
 from .. import __version__, paths
-from ..errors import GpuError
+from ..errors import Conflict, GpuError, InvalidAsk
 from ..model import API_VERSION, BrokerView, LoadPolicy
 from .api.application import Api
 from .api.routes import make_application
@@ -19,6 +20,7 @@ from .auth import Gate, account_name
 from .engines.local import LocalEngine
 from .engines.procs import raise_file_limit
 from .listen import Doors
+from .locks import Lock
 from .loop import Loop
 from .reconcile import Reconciler
 from .sights import Sights
@@ -31,12 +33,17 @@ from .watch import Watch
 
 if TYPE_CHECKING:
     from .app import GpuBroker
+    from .hub.service import Service
 
 log = logging.getLogger(__name__)
 
 HOLDERS_SECONDS = 0.25
 IDLE_LOOK_SECONDS = 1.0
 SWEEP_SECONDS = 3600.0
+#: How long the next service waits for the one before, which ends when it sees that its hub is gone.
+BEFORE_US_SECONDS = 15.0
+#: Behind one proxy, so many may be asked about at the hub at once.
+HUB_STRANGERS = 512
 
 
 class Broker:
@@ -49,6 +56,10 @@ class Broker:
         self._swept_at = 0.0
         self._loop: Loop | None = None
         self._reloading: asyncio.Future[None] | None = None
+        self._service: Service | None = None
+        # A hub leads each of its services into a session of its own. Without the hub nobody would end this one, and
+        # the next hub's could have neither its port nor its devices.
+        self._parent = os.getppid() if app.hub and os.getsid(0) == os.getpid() else None
 
     def stop(self) -> None:
         """Stop soon; what runs goes on, and the next broker takes it up."""
@@ -64,11 +75,11 @@ class Broker:
         app = self._app
         policy = app.read_policy()
         raise_file_limit()
-        book = Book()
-        gate = Gate(system=app.system, tokens=app.tokens, hosts=app.hosts, book=book)
+        book, service = self._join()
+        gate = service.gate if service else Gate(system=app.system, tokens=app.tokens, hosts=app.hosts, book=book)
         with said_plainly(app.state_folder):
             self._make_folders()
-            locks = app.take_locks()
+            locks = await self._take_locks()
         async with contextlib.AsyncExitStack() as stack:
             for lock in locks:
                 stack.callback(lock.release)
@@ -79,7 +90,7 @@ class Broker:
                 engines={"local": engine},
                 policy=policy,
                 identity=self._identity(),
-                idle_seconds=None if app.system or not app.idle_seconds else app.idle_seconds,
+                idle_seconds=None if app.system or app.hub or not app.idle_seconds else app.idle_seconds,
                 ids_after=engine.highest_workload(),
                 alert_command=app.alert_command,
             )
@@ -95,14 +106,43 @@ class Broker:
             stack.push_async_callback(watch.close)
             stack.push_async_callback(reconciler.close)
             self._wire(loop, watch, reconciler, engine)
-            api = make_application(loop, gate)
+            api = make_application(loop, gate, **(service.words if service else {}))
             doors = self._doors(api, book)
             doors.open()
             stack.push_async_callback(api.close)
             stack.callback(doors.close)
+            if service is not None:
+                stack.push_async_callback(service.close)
+                service.begin(loop)
             app.say_ready()
             log.info("serving %s devices at %s", len(loop.world.devices), app.socket_path)
             await self._until_stopped(loop, api, doors)
+
+    def _join(self) -> tuple[Book, Service | None]:
+        """What there is more of under a hub, whose proxy brings everybody to one door."""
+        if not self._app.hub:
+            return Book(), None
+        try:
+            from .hub.service import Service  # noqa: PLC0415 - jupyterhub is there only where a hub is
+        except ModuleNotFoundError as error:
+            raise InvalidAsk(
+                f"GpuBroker.hub is set, but {error.name} is not installed for {sys.executable}.",
+                hint="Install it there: pip install 'jupyter-gpu[hub]'.",
+            ) from None
+        book = Book(most_strangers=HUB_STRANGERS)
+        self._service = Service(self._app, book)
+        return book, self._service
+
+    async def _take_locks(self) -> list[Lock]:
+        """Those of this broker; where a hub was started again, the service of the one before may be about to end."""
+        deadline = time.monotonic() + (BEFORE_US_SECONDS if self._app.hub else 0.0)
+        while True:
+            try:
+                return self._app.take_locks()
+            except Conflict:
+                if time.monotonic() >= deadline or self._stopping.is_set():
+                    raise
+            await asyncio.sleep(IDLE_LOOK_SECONDS / 2)
 
     def _make_folders(self) -> None:
         app = self._app
@@ -179,6 +219,8 @@ class Broker:
             socket_path=app.socket_path,
             for_everybody=app.system,
             tcp=app.listen,
+            service=None if self._service is None else self._service.address,
+            tls=None if self._service is None else self._service.tls,
             make_folder=self._make_run_folder,
             book=book,
         )
@@ -200,6 +242,9 @@ class Broker:
     async def _until_stopped(self, loop: Loop, api: Api, doors: Doors) -> None:
         while not self._stopping.is_set():
             await self._keep_house(api, doors)
+            if self._parent is not None and os.getppid() != self._parent:
+                log.warning("the hub that started this service is gone: stopping; what runs goes on")
+                return
             stops_at = loop.stops_at()
             if stops_at is not None and loop.now() >= stops_at:
                 log.info("idle for %s s: stopping", self._app.idle_seconds)

@@ -6,6 +6,7 @@ import logging
 import os
 import resource
 import socket
+import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, closing
 from pathlib import Path
@@ -35,7 +36,7 @@ class ForAll(Book):
     def _has_room(self, key: object) -> bool:
         return super()._has_room(("account", key) if isinstance(key, int) else key)
 
-    def enter(self, sock: socket.socket) -> visits.Visit | None:
+    def enter(self, sock: socket.socket, tls: ssl.SSLContext | None = None) -> visits.Visit | None:
         visit = super().enter(sock)
         if visit is not None and isinstance(visit.key, int):
             self.leave(visit)

@@ -9,19 +9,20 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-import logging
+import http
+import json
 import time
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 from typing import Any, NamedTuple
 
+import aiohttp
+from jupyterhub.httpclient import JupyterHubHTTPClient, fetch
 from jupyterhub.services.auth import HubOAuth
-from tornado.web import HTTPError
+from jupyterhub.utils import make_ssl_context
 
-from ...errors import BrokerUnavailable
+from ...errors import BrokerUnavailable, NotAllowed
 from .place import Place
-
-log = logging.getLogger(__name__)
 
 #: The hub answers within so long, or is away.
 ANSWERS_WITHIN_SECONDS = 8.0
@@ -44,15 +45,15 @@ class Hub(HubOAuth):
     """Our end of the hub: jupyterhub's own, with a bounded memory and words for when it is away."""
 
     def __init__(self, place: Place, *, cache_seconds: float) -> None:
-        files = {} if place.tls is None else _files(place)
         super().__init__(
             api_url=place.api_url,
             api_token=place.token,
             oauth_client_id=place.client_id,
             base_url=f"{place.prefix}/",
             hub_prefix=f"{place.base}/hub/",
-            **files,
         )
+        tls = place.tls
+        self._tls = {} if tls is None else {"ssl": make_ssl_context(tls.key, tls.certificate, cafile=tls.authority)}
         self.cache_seconds = cache_seconds
         #: Called whenever somebody could not be recognised because the hub is away.
         self.on_away: Callable[[], None] = lambda: None
@@ -60,6 +61,11 @@ class Hub(HubOAuth):
         self._asking: dict[str, asyncio.Task[Known | None]] = {}
         self._turn = asyncio.Semaphore(MOST_AT_ONCE)
         self._away: tuple[float, str] = (float("-inf"), "")
+
+    @property
+    def cookie_secret(self) -> bytes:
+        """What signs our cookies. As lasting as the hub's token for us, so that a restart of ours signs nobody out."""
+        return hashlib.sha256(b"cookies of jupyter_gpu " + self.api_token.encode()).digest()
 
     async def whois(self, token: str) -> Known | None:
         """Whom the hub knows by a token; None where nobody. Raises BrokerUnavailable where it is away."""
@@ -89,45 +95,72 @@ class Hub(HubOAuth):
             raise RuntimeError("the hub is asked without waiting: await get_user(handler, sync=False) first")
         return self._model_of(token)
 
-    async def request(self, method: str, path: str, *, query: str = "", **words: Any) -> Any:
-        """Ask the hub's API as our service. Raises BrokerUnavailable where it is away, HTTPError where it refuses."""
-        return await self._in_time(self._api_request(method, f"{self.api_url}/{path}{query}", **words))
+    async def request(self, method: str, path: str, body: Any = None, **headers: str) -> Any:
+        """Ask the hub's API as our service. BrokerUnavailable: it is away; NotAllowed: it may not be; None: refused."""
+        data = None if body is None else json.dumps(body).encode()
+        status, found = await self._fetch(method, path, self.api_token, data=data, headers=headers)
+        if status == http.HTTPStatus.FORBIDDEN:
+            raise NotAllowed(f"The hub lets its service not {method} {path.partition('?')[0]}.")
+        return found if status < http.HTTPStatus.BAD_REQUEST else None
+
+    async def close(self) -> None:
+        """Ask no more."""
+        for task in self._asking.values():
+            task.cancel()
+        await JupyterHubHTTPClient.loop_instance().close()
 
     async def _model_of(self, token: str) -> dict[str, Any] | None:
         known = await self.whois(token)
         return None if known is None else known.model
 
     async def _ask(self, key: str, token: str) -> Known | None:
-        headers = {"Authorization": f"token {token}"}
         async with self._turn:
             self._must_be_here()
-            model = await self._in_time(
-                self._api_request("GET", f"{self.api_url}/user", headers=headers, allow_403=True)
-            )
-        known = None if model is None else Known(model, time.time())
+            status, model = await self._fetch("GET", "user", token)
+        if status not in (http.HTTPStatus.OK, http.HTTPStatus.UNAUTHORIZED, http.HTTPStatus.FORBIDDEN):
+            raise self._is_away(f"it answers {status} at {self.api_url}/user, where it should say who somebody is.")
+        is_known = status == http.HTTPStatus.OK and isinstance(model, dict) and isinstance(model.get("name"), str)
+        known = Known(model, time.time()) if is_known else None
         self._known[key] = (time.monotonic() + self.cache_seconds, known)
         while len(self._known) > MOST_KEPT:
             self._known.popitem(last=False)
         return known
 
-    async def _in_time(self, asking: Awaitable[Any]) -> Any:
+    async def _fetch(self, method: str, path: str, token: str, **words: Any) -> tuple[int, Any]:
+        """The status of an answer and what it holds; BrokerUnavailable where there is none."""
+        headers = {"Authorization": f"token {token}", **words.pop("headers", {})}
         try:
-            return await asyncio.wait_for(asking, ANSWERS_WITHIN_SECONDS)
+            async with asyncio.timeout(ANSWERS_WITHIN_SECONDS):
+                answer = await fetch(
+                    f"{self.api_url}/{path}",
+                    method=method,
+                    raise_for_status=False,
+                    headers=headers,
+                    **self._tls,
+                    **words,
+                )
+                text = await answer.text()
         except TimeoutError:
-            why = f"it did not answer within {ANSWERS_WITHIN_SECONDS:.0f} s"
-        except HTTPError as error:
-            why = str(error.log_message or error.reason or error)
-        self._away = (time.monotonic(), why)
-        raise self._is_away()
+            raise self._is_away(f"it did not answer within {ANSWERS_WITHIN_SECONDS:.0f} s.") from None
+        except (aiohttp.ClientError, OSError) as error:
+            raise self._is_away(f"it does not answer at {self.api_url} ({error}).") from None
+        if answer.status >= http.HTTPStatus.INTERNAL_SERVER_ERROR:
+            raise self._is_away(f"it answers {answer.status}, which is trouble of its own.")
+        try:
+            return answer.status, json.loads(text) if text else None
+        except ValueError:
+            return answer.status, None
 
     def _must_be_here(self) -> None:
         if time.monotonic() < self._away[0] + AWAY_SECONDS:
-            raise self._is_away()
+            raise self._is_away(self._away[1], again=True)
 
-    def _is_away(self) -> BrokerUnavailable:
+    def _is_away(self, why: str, *, again: bool = False) -> BrokerUnavailable:
+        if not again:
+            self._away = (time.monotonic(), why)
         self.on_away()
         return BrokerUnavailable(
-            f"JupyterHub cannot say who calls: {self._away[1]}",
+            f"JupyterHub cannot be asked: {why}",
             hint="What runs or waits goes on. Try again when the hub answers; an admin finds more in its log.",
         )
 
@@ -135,9 +168,3 @@ class Hub(HubOAuth):
 def is_token(text: str) -> bool:
     """Whether the hub need be asked: a token is one word of ASCII."""
     return 0 < len(text) <= LONGEST_TOKEN and text.isascii() and text.isprintable() and " " not in text
-
-
-def _files(place: Place) -> dict[str, str]:
-    if place.tls is None:
-        return {}
-    return {"keyfile": place.tls.key, "certfile": place.tls.certificate, "client_ca": place.tls.authority}

@@ -1,0 +1,68 @@
+"""The broker as a hub's service, put together: who calls, where it listens, what it looks at beside its work."""
+
+from __future__ import annotations
+
+import os
+import ssl
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from jupyterhub.utils import make_ssl_context
+
+from ..visits import Book
+from .accounts import Accounts
+from .asking import Hub
+from .auth import HubGate
+from .pages import PAGES
+from .place import Place, read_place
+from .servers import Servers
+
+if TYPE_CHECKING:
+    from ..app import GpuBroker
+    from ..loop import Loop
+
+
+class Service:
+    """What a broker has more of under a hub."""
+
+    def __init__(self, app: GpuBroker, book: Book, environ: Mapping[str, str] = os.environ) -> None:
+        place = read_place(environ)
+        self.place: Place = place
+        self.hub = Hub(place, cache_seconds=app.hub_cache_seconds)
+        self.gate = HubGate(
+            place, self.hub, Accounts(app.account_of_user), system=app.system, tokens=app.tokens, book=book
+        )
+        self._servers: Servers | None = None
+
+    @property
+    def address(self) -> tuple[str, int]:
+        """Where the hub's proxy expects it."""
+        return self.place.host, self.place.port
+
+    @property
+    def tls(self) -> ssl.SSLContext | None:
+        """Internal TLS, where the hub has it: nobody but the hub's own parts gets through."""
+        tls = self.place.tls
+        if tls is None:
+            return None
+        found: ssl.SSLContext = make_ssl_context(
+            tls.key, tls.certificate, cafile=tls.authority, purpose=ssl.Purpose.CLIENT_AUTH
+        )
+        return found
+
+    @property
+    def words(self) -> dict[str, Any]:
+        """What the application needs to know."""
+        return {"pages": PAGES, "prefix": self.place.prefix, "cookie_secret": self.hub.cookie_secret}
+
+    def begin(self, loop: Loop) -> None:
+        """Look at the hub's servers from now on."""
+        self.hub.on_away = loop.count_renewals_anew
+        self._servers = Servers(loop, self.hub)
+        self._servers.begin()
+
+    async def close(self) -> None:
+        """Ask the hub no more."""
+        if self._servers is not None:
+            await self._servers.close()
+        await self.hub.close()
