@@ -24,7 +24,7 @@ SAMPLES = Path(__file__).parents[2] / "etc" / "jupyterhub"
 CUSTOM = "custom:jupyter-gpu:"
 ACCESS = "access:services!service=jupyter-gpu"
 RESEARCHER = {f"{CUSTOM}read", f"{CUSTOM}metrics", f"{CUSTOM}reserve", f"{CUSTOM}submit", ACCESS}
-ONE = {"name": "one", "devices": 1}
+ONE = {"name": "one"}
 
 
 @pytest.fixture
