@@ -57,6 +57,7 @@ class ServerLease:
         self._most_ahead = 0
         self._changed = asyncio.Event()
         self._tasks: set[asyncio.Task[Any]] = set()
+        self._giving: asyncio.Task[Any] | None = None
 
     # -- at the start
 
@@ -173,16 +174,17 @@ class ServerLease:
 
     async def give_back(self) -> None:
         """Give back what is held, or the place in line. Twice is once, and it takes no longer than the deadline."""
-        lease, self.id = self.id, None
-        self.phase = Phase.OVER
-        self._say(None)
-        if lease is not None:
-            await self._release(lease)
+        self.give_back_later()
+        self.nothing_to_take()
+        if self._giving is not None:
+            await asyncio.shield(self._giving)
 
     def give_back_later(self) -> None:
         """The same, without waiting for it."""
-        if self.id is not None:
-            self.later(self.give_back())
+        lease, self.id = self.id, None
+        if lease is not None:
+            self.nothing_to_take()
+            self._giving = self.later(self._release(lease))
 
     async def _release(self, lease: int) -> None:
         try:
@@ -208,7 +210,7 @@ class ServerLease:
             await changed.wait()
 
     def nothing_to_take(self) -> None:
-        """A start that needs no GPU: nobody is asked."""
+        """No more is to be told: of a start that needs no GPU there is nothing from the beginning."""
         self.phase = Phase.OVER
         self._say(None)
 
@@ -233,15 +235,16 @@ class ServerLease:
     async def _in_time(self, work: Awaitable[T]) -> T:
         return await asyncio.wait_for(work, self.deadline_seconds)
 
-    def later(self, work: Coroutine[Any, Any, Any]) -> None:
+    def later(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any] | None:
         """Do it in the background."""
         try:
             task = asyncio.get_running_loop().create_task(work)
         except RuntimeError:  # the hub is being taken down: the broker sees to it
             work.close()
-            return
+            return None
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+        return task
 
     async def settle(self) -> None:
         """Wait for what is done in the background."""

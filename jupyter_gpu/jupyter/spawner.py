@@ -27,7 +27,7 @@ from ..model import Holder, Profile, State, WorkloadView
 from . import offers
 from .offers import Choice
 from .placing import Share, Where, fits_container, place, wanted, where
-from .server_lease import Phase, ServerLease, why
+from .server_lease import ServerLease, why
 from .spawn_options import FORM_SECONDS, SpawnOptions, no_answer, refused
 
 
@@ -35,9 +35,7 @@ class GpuSpawner(SpawnOptions, Spawner):
     """Takes a lease before the start of what it is mixed into, and gives it back at the end: see `with_gpus`."""
 
     gpu_profiles: Any = List(config=True, help="What is offered, as in the policy: Profiles, or dicts of their fields.")
-    gpu_teams: Any = Dict(
-        config=True, help="Team -> its members, as in the policy; groups of the hub are teams too."
-    )
+    gpu_teams: Any = Dict(config=True, help="Team -> its members, as in the policy; groups of the hub are teams too.")
     gpu_team_groups: Any = List(
         None, allow_none=True, config=True, help="Only these of the hub's groups are teams; None takes all."
     )
@@ -94,8 +92,8 @@ class GpuSpawner(SpawnOptions, Spawner):
         self._gpu_lease.begin()
         self._gpu_starting, self._gpu_inner, self._gpu_up, self._gpu_ending = True, False, False, False
         before = int(self.start_timeout)  # type: ignore[has-type] # a trait
-        if choice.profile.devices and self._gpu_patience(choice):
-            self.start_timeout = before + int(self._gpu_patience(choice)) + 1
+        if choice.profile.devices:
+            self.start_timeout = before + int(self._gpu_patience(choice) + self.gpu_deadline_seconds) + 1
         return self._gpu_start(choice, before)
 
     def _gpu_patience(self, choice: Choice) -> float:
@@ -172,6 +170,8 @@ class GpuSpawner(SpawnOptions, Spawner):
             target.user_options = {name: it for name, it in target.user_options.items() if name not in placed.settled}
         if kind is Where.DOCKER and not target.remove:
             await self._gpu_check_container(target, share)
+        if self._gpu_ending:
+            raise SpawnException("It was stopped before it started.", reason="gpu_stopped", status_code=409)
 
     def _gpu_target(self) -> Any:
         """Who starts the server: this spawner, or whom a wrapspawner has chosen."""
@@ -238,10 +238,10 @@ class GpuSpawner(SpawnOptions, Spawner):
     async def poll(self) -> Any:
         """Whether it runs, as the spawner says; while it waits in line it does."""
         if self._gpu_starting and not self._gpu_inner:
-            return None if self._gpu_lease.phase is not Phase.OVER else 0
+            return 0 if self._gpu_ending else None
         found = super().poll()
         status = await found if isawaitable(found) else found
-        if self._gpu_up and status is None and not self._gpu_ending:
+        if self._gpu_up and status is None and not self._gpu_ending and self._gpu_lease.id is not None:
             self._gpu_lease.later(self._gpu_hear())
         elif self._gpu_up and status is not None:
             self._gpu_lease.give_back_later()
@@ -257,10 +257,9 @@ class GpuSpawner(SpawnOptions, Spawner):
 
     async def stop(self, now: bool = False) -> None:  # noqa: FBT001, FBT002 - as the hub calls it
         """Stop, then give back. A start that waits in line leaves it: nothing has been started yet."""
-        waiting = self._gpu_starting and not self._gpu_inner
+        waiting, self._gpu_ending = self._gpu_starting and not self._gpu_inner, True
         try:
             if not waiting:
-                self._gpu_ending = True
                 await _done(super().stop(now))
         finally:
             await self._gpu_lease.give_back()
