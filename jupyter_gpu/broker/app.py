@@ -27,7 +27,7 @@ from ..model import Policy
 from ..policies import read_policy
 from ..units import parse_bytes
 from .locks import Lock
-from .settings import settings_of
+from .settings import refuse_unknown, settings_of
 from .telemetry.nvml import NvmlSource
 from .telemetry.sampler import Source
 from .telemetry.simulated import SimulatedSource
@@ -173,6 +173,7 @@ class GpuBroker(JupyterApp):
             raise InvalidAsk(f"the config cannot be meant: {exit_.__context__}", hint=hint) from None
         except Exception as error:  # any Python may stand in a config file
             raise InvalidAsk(f"the config cannot be read: {type(error).__name__}: {error}", hint=hint) from error
+        refuse_unknown(self.config.get(type(self).__name__, {}), self.trait_names(config=True), hint=hint)
 
     def say_ready(self) -> None:
         """Tell whoever started this that it answers now."""

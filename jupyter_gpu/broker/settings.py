@@ -1,9 +1,12 @@
-"""Settings that a hub hands to the service which it starts: one variable, since a hub writes no files for others."""
+"""Settings by their names: those of files, and those that a hub hands to the service which it starts.
+
+A hub hands them over in one variable, since it writes no files for others.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from difflib import get_close_matches
 from typing import Any
 
@@ -25,9 +28,14 @@ def settings_of(environ: Mapping[str, str], known: Collection[str]) -> dict[str,
         raise InvalidAsk(f"{SETTINGS} is no JSON: {error}", hint=_HINT) from None
     if not isinstance(settings, dict):
         raise InvalidAsk(f"{SETTINGS} is no JSON object.", hint=_HINT)
-    for name in settings:
+    refuse_unknown(settings, known, hint=_HINT)
+    return settings
+
+
+def refuse_unknown(names: Iterable[str], known: Collection[str], *, hint: str) -> None:
+    """Raise InvalidAsk for a name that is no setting: a slip would else go on with what was not meant."""
+    for name in names:
         if name not in known:
             near = get_close_matches(name, sorted(known), n=1)
             meant = f" Did you mean {near[0]}?" if near else ""
-            raise InvalidAsk(f"GpuBroker has no setting {name!r}.{meant}", hint=_HINT)
-    return settings
+            raise InvalidAsk(f"GpuBroker has no setting {name!r}.{meant}", hint=hint)

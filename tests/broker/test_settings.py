@@ -1,4 +1,4 @@
-"""A hub tells the service that it starts what its configuration says, and what cannot be meant is said by name."""
+"""A hub tells the service that it starts what its configuration says; what cannot be meant is said by name."""
 
 import json
 
@@ -53,3 +53,27 @@ def test_a_setting_of_the_wrong_kind_ends_the_start_with_a_sentence(monkeypatch,
 
     with pytest.raises(SystemExit, match="simulated_devices"):
         GpuBroker().initialize([])
+
+
+@pytest.mark.parametrize("is_of_a_file", [True, False])
+def test_a_setting_that_there_is_not_ends_the_start(config_dir, is_of_a_file):
+    """A slip in a name is no setting that may be passed over, as in the policy: what was meant would not hold."""
+    if is_of_a_file:
+        (config_dir / "jupyter_gpu_config.py").write_text("c.GpuBroker.polcy = {'failures': 1}\n")
+
+    with pytest.raises(SystemExit, match=r"no setting 'polcy'\. Did you mean policy\?"):
+        GpuBroker().initialize([] if is_of_a_file else ["--GpuBroker.polcy={}"])
+
+
+def test_a_setting_that_there_is_not_stops_a_reload(config_dir):
+    """The policy in force stays, and nobody is told that another one was loaded."""
+    file = config_dir / "jupyter_gpu_config.py"
+    file.write_text("c.GpuBroker.policy = {'failures': 1}\nc.GpuExtension.provisioner = False\n")
+    app = GpuBroker()
+    app.initialize([])
+
+    file.write_text("c.GpuBroker.policy = {'failures': 2}\nc.GpuBroker.quotas = []\n")
+
+    with pytest.raises(InvalidAsk, match="no setting 'quotas'") as refused:
+        app.read_policy_anew()
+    assert "--show-config" in (refused.value.hint or "")
