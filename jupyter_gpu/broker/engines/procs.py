@@ -29,7 +29,11 @@ _SHORT = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
 
 
 class Proc:
-    """One process at one instant. `start_ticks` is in clock ticks from boot; a zombie only waits to be reaped."""
+    """One process at one instant. `start_ticks` is in clock ticks from boot; a zombie only waits to be reaped.
+
+    No zombie is one whose main thread has ended and whose others go on, though the kernel shows it as one: it computes,
+    keeps its memory and its GPUs, and can be signalled like any other.
+    """
 
     __slots__ = ("name", "parent", "pid", "start_ticks", "zombie")
 
@@ -58,8 +62,23 @@ def find(pid: int) -> Proc | None:
         int(fields[1]),
         int(fields[19]),
         name.partition(b"(")[2].decode("utf-8", "replace"),
-        fields[0] in b"ZX",
+        fields[0] in b"ZX" and (fields[17] in (b"0", b"1") or not _living_thread(pid)),  # the number of its threads
     )
+
+
+def _living_thread(pid: int) -> str:
+    """A thread of this process that lives; empty where none does. OSError where that cannot be known."""
+    try:
+        threads = os.listdir(f"/proc/{pid}/task")  # noqa: PTH208
+    except OSError as error:
+        if error.errno in _GONE:
+            return ""
+        raise
+    for thread in threads:
+        with _unless_short(), contextlib.suppress(IndexError):
+            if slurp(f"/proc/{pid}/task/{thread}/stat").rpartition(b")")[2].split()[0] not in b"ZX":
+                return thread
+    return ""
 
 
 def everyone() -> dict[int, Proc]:
@@ -112,10 +131,30 @@ def _listed(root: int) -> dict[int, Proc]:
 def argv(pid: int) -> list[str]:
     """The command line of a process; empty where it cannot be read."""
     try:
-        raw = slurp(f"/proc/{pid}/cmdline")
+        raw = _of_its_memory(pid, "cmdline")
     except OSError:
         return []
     return [os.fsdecode(part) for part in raw.rstrip(b"\0").split(b"\0")] if raw else []
+
+
+def environment(pid: int, most_bytes: int = _MOST_BYTES) -> set[bytes]:
+    """The variables that a process was started with, as `NAME=value`. OSError where they cannot be read."""
+    return set(_of_its_memory(pid, "environ", most_bytes).split(b"\0"))
+
+
+def _of_its_memory(pid: int, what: str, most_bytes: int = _MOST_BYTES) -> bytes:
+    """What the kernel reads from a process's memory, which its main thread lets go of when it ends."""
+    try:
+        raw, gone = slurp(f"/proc/{pid}/{what}", most_bytes), None
+    except OSError as error:
+        if error.errno not in _GONE:
+            raise
+        raw, gone = b"", error
+    if not raw and b"\nState:\tZ" in slurp(f"/proc/{pid}/status") and (thread := _living_thread(pid)):
+        return slurp(f"/proc/{pid}/task/{thread}/{what}", most_bytes)
+    if gone:
+        raise gone
+    return raw
 
 
 def catches(pid: int, number: signal.Signals) -> bool:
@@ -130,11 +169,17 @@ def catches(pid: int, number: signal.Signals) -> bool:
 
 
 def users_of(pid: int) -> set[int]:
-    """The users that a process is or may become again: real, effective and saved. OSError where there is none."""
-    for line in slurp(f"/proc/{pid}/status").splitlines():
-        if line.startswith(b"Uid:"):
-            return {int(word) for word in line.split()[1:4]}
-    raise ProcessLookupError(errno.ESRCH, os.strerror(errno.ESRCH))
+    """The users that a process is or may become again: real, effective and saved. OSError where there is none.
+
+    Where its main thread has ended, also those of one that lives: it may have become another user since.
+    """
+    told = slurp(f"/proc/{pid}/status")
+    if b"\nState:\tZ" in told and (thread := _living_thread(pid)):
+        told += slurp(f"/proc/{pid}/task/{thread}/status")
+    found = {int(word) for line in told.splitlines() if line.startswith(b"Uid:") for word in line.split()[1:4]}
+    if not found:
+        raise ProcessLookupError(errno.ESRCH, os.strerror(errno.ESRCH))
+    return found
 
 
 def tagged(tags: Iterable[bytes]) -> dict[int, Proc]:
@@ -143,7 +188,7 @@ def tagged(tags: Iterable[bytes]) -> dict[int, Proc]:
     found = {}
     for pid in _pids():
         with _unless_short():
-            if wanted.issubset(slurp(f"/proc/{pid}/environ").split(b"\0")):
+            if wanted.issubset(environment(pid)):
                 proc = find(pid)
                 if proc and not proc.zombie:
                     found[pid] = proc
