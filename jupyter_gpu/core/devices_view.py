@@ -31,6 +31,7 @@ def device_view(world: World, device: Device, caller: Caller, now: float) -> Dev
         **known_of(device),
         **read_of(device, world.readings.get(device.uuid)),
         condition_detail=device.condition_detail,
+        condition_since=device.condition_since,
         memory_leased_bytes=_leased_bytes(device, holders),
         note=note_of(world, device),
         nodes=device.nodes,

@@ -135,6 +135,8 @@ class DeviceView(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     card: str | None = None
     condition: Condition | None = None
     condition_detail: str = ""
+    #: Since when it has this condition.
+    condition_since: float | None = None
     memory_total_bytes: int | None = None
     memory_used_bytes: int | None = None
     #: What the driver keeps for itself, beside what is used.

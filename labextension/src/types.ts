@@ -245,6 +245,7 @@ export interface DeviceView {
   readonly card?: string | null;
   readonly condition?: Condition | null;
   readonly condition_detail?: string;
+  readonly condition_since?: number | null;
   readonly memory_total_bytes?: number | null;
   readonly memory_used_bytes?: number | null;
   readonly memory_reserved_bytes?: number | null;

@@ -353,6 +353,19 @@ def test_a_device_that_is_not_well_is_named_in_words() -> None:
     )
 
 
+def test_a_device_says_what_it_has_and_since_when() -> None:
+    """And on what evidence, so that people can judge it."""
+    play = Play(devices=1)
+    assert seen_device(play).condition_since is None
+    play.do(SeeCondition(device="gpu-0", condition=Condition.HOT, detail="it shows 97°C"))
+    began = play.now
+    play.later(60)
+
+    it = seen_device(play)
+
+    assert (it.condition, it.condition_detail, it.condition_since) == (Condition.HOT, "it shows 97°C", began)
+
+
 def test_who_waits_for_another_device_than_the_one_it_died_on_reads_why() -> None:
     """The one that is free is none for it."""
     play = Play(devices=2)
