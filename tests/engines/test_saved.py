@@ -75,12 +75,15 @@ def test_a_look_that_does_not_end_is_ended(tmp_path, monkeypatch):
     save(tmp_path, 5)
     monkeypatch.setattr(saved, "LOOK_SECONDS", 0.2)
     monkeypatch.setattr(saved, "newest_name", lambda _: time.sleep(600))
+    fork, forked = os.fork, []
+    monkeypatch.setattr(os, "fork", lambda: forked.append(fork()) or forked[-1])
     began = time.monotonic()
     said = saved.look(spec(tmp_path), None)
     assert time.monotonic() - began < 5
     assert said == {"finished": False, "progressed": False, "why": "its checkpoints could not be looked at in time"}
+    (looker,) = forked
     with pytest.raises(ChildProcessError):
-        os.waitpid(-1, os.WNOHANG)
+        os.waitpid(looker, os.WNOHANG)
 
 
 def test_a_look_for_which_there_is_no_process_is_unknown(tmp_path, monkeypatch):

@@ -22,6 +22,9 @@ from .kernels_ground import NOTHING, a_lab, a_lab_broker, broker, environment_of
 __all__ = ["broker"]
 pytestmark = pytest.mark.timeout(120)
 
+#: A cell that ends when a file is there.
+COMPUTES = "import pathlib, time\nwhile not pathlib.Path({!r}).exists(): time.sleep(0.02)"
+
 
 def uuids(view):
     """As they stand in a variable."""
@@ -249,18 +252,21 @@ def test_a_busy_kernel_is_pinned_when_it_is_idle_and_never_too_late(broker, tmp_
     async def story():
         async with a_lab(broker, tmp_path) as lab:
             _, kernel = await lab.start()
-            await lab.run(kernel, "import time; time.sleep(4)", wait=False)
+            first, second = tmp_path / "first", tmp_path / "second"
+            await lab.run(kernel, COMPUTES.format(str(first)), wait=False)
             await until(lambda: lab.view(kernel).execution_state == "busy", "it computes")
             await lab.reserve(kernel)
             assert (await lab.pin(kernel)).state == "restart-needed"
+            first.touch()
             await until(lambda: lab.view(kernel).pinned, "the pin after the cell")
             await lab.give_back(kernel)
 
             manager = lab.server.app.kernel_manager.get_kernel(kernel)
-            await lab.run(kernel, "time.sleep(2)", wait=False)
+            await lab.run(kernel, COMPUTES.format(str(second)), wait=False)
             from jupyter_gpu.jupyter.silent import change_pin
 
             assert await change_pin(manager, ["GPU-x"], seconds=0.5) == "busy"
+            second.touch()
             await until(lambda: lab.view(kernel).execution_state == "idle", "the cell's end")
             assert await lab.sees(kernel) == NOTHING
 
@@ -302,10 +308,10 @@ def test_time_over_is_a_notice_a_grace_and_an_unpinned_restart(monkeypatch, tmp_
         play(lambda: story(broker))
 
 
-def test_what_is_given_back_elsewhere_is_taken_from_the_kernel(broker, tmp_path):
+def test_what_is_given_back_elsewhere_is_taken_from_the_kernel(monkeypatch, tmp_path):
     """`jupyter gpu release` in a terminal: the process must not go on seeing what is nobody's."""
 
-    async def story():
+    async def story(broker):
         async with a_lab(broker, tmp_path) as lab:
             _, kernel, held = await pinned_at_start(lab)
             before = lab.pid(kernel)
@@ -315,7 +321,9 @@ def test_what_is_given_back_elsewhere_is_taken_from_the_kernel(broker, tmp_path)
             await until(lambda: "is over" in lab.view(kernel).reason, "the reason")
             assert (await lab.ended(held.id)).end == "released"
 
-    play(story)
+    # A broker that is less patient than the server is quick ends the process itself, and that is a crash.
+    with a_lab_broker(monkeypatch, kill_after_seconds=30, clear_seconds=40) as broker:
+        play(lambda: story(broker))
 
 
 def test_a_page_that_shows_the_kernel_makes_the_restart(tmp_path, monkeypatch):

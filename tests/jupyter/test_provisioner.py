@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 import signal
@@ -20,7 +21,7 @@ from jupyter_client.provisioning.factory import KernelProvisionerFactory
 
 from jupyter_gpu import pins
 from jupyter_gpu.errors import InvalidAsk
-from jupyter_gpu.jupyter import provisioner
+from jupyter_gpu.jupyter import keeper, provisioner
 from jupyter_gpu.jupyter.keeper import Keeper, Kept
 from jupyter_gpu.jupyter.waiting import wait_for_devices
 from jupyter_gpu.model import Ask, Kind, State
@@ -171,7 +172,7 @@ def deaf_broker(tmp_runtime):
         yield listening
 
 
-def test_a_broker_that_does_not_answer_delays_no_kernel_for_long(place, deaf_broker):
+def test_a_broker_that_does_not_answer_delays_no_kernel_for_long(place, deaf_broker, monkeypatch):
     """The kernel restarts within its deadlines, with what it was last known to hold as long as that is not over."""
 
     async def story():
@@ -183,6 +184,7 @@ def test_a_broker_that_does_not_answer_delays_no_kernel_for_long(place, deaf_bro
         await manager.restart_kernel(now=True)
         assert time.monotonic() - began < 12
         assert environment_of(manager.provisioner.pid)[pins.VISIBLE] == "GPU-x"
+        monkeypatch.setattr(keeper, "DEADLINE_SECONDS", 0.1)  # how long they are has been seen
         kept.lease = a_lease(ends_at=time.time() - 1)
         await manager.restart_kernel(now=True)
         assert environment_of(manager.provisioner.pid)[pins.VISIBLE] == NOTHING
@@ -386,10 +388,9 @@ def test_a_notebook_in_a_job_sees_what_its_job_sees(broker, place):
 def test_a_killed_jupyter_server_leaks_nothing(broker, place):
     """Nobody tells the broker anything: it sees that kernel and keeper are gone; a waiting ask leaves the line."""
     (place / "work").mkdir()
-    port = _free_port()
     argv = [
-        sys.executable, "-m", "jupyter_server", "--no-browser", "--allow-root", f"--ServerApp.port={port}",
-        "--ServerApp.port_retries=0", "--IdentityProvider.token=t", f"--ServerApp.root_dir={place / 'work'}",
+        sys.executable, "-m", "jupyter_server", "--no-browser", "--allow-root", "--ServerApp.port=0",
+        "--IdentityProvider.token=t", f"--ServerApp.root_dir={place / 'work'}",
         "--ServerApp.jpserver_extensions={'jupyter_gpu':True}",
     ]  # fmt: skip
     environ = {name: value for name, value in os.environ.items() if name != provisioner.PROVISIONER}
@@ -398,9 +399,9 @@ def test_a_killed_jupyter_server_leaks_nothing(broker, place):
     async def story():
         import httpx
 
+        await until(lambda: _address(place / "runtime"), "the server", 40)
         headers = {"Authorization": "token t"}
-        async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", headers=headers, timeout=30) as http:
-            await until(lambda: _answers(port), "the server", 40)
+        async with httpx.AsyncClient(base_url=_address(place / "runtime"), headers=headers, timeout=30) as http:
             kernels = [(await http.post("/api/kernels", json={"name": "python3"})).json()["id"] for _ in range(2)]
             answers = [
                 (await http.post(f"/jupyter-gpu/kernels/{kernel}/reservation", json={"devices": 2})).json()
@@ -420,15 +421,12 @@ def test_a_killed_jupyter_server_leaks_nothing(broker, place):
         server.wait()
 
 
-def _free_port():
-    with socket.socket() as it:
-        it.bind(("127.0.0.1", 0))
-        return it.getsockname()[1]
-
-
-def _answers(port):
-    with socket.socket() as it:
-        return it.connect_ex(("127.0.0.1", port)) == 0
+def _address(runtime):
+    """Where the server listens; it says so once it does."""
+    for file in runtime.glob("jpserver-*.json"):
+        with contextlib.suppress(ValueError):  # it is just being written
+            return json.loads(file.read_text())["url"]
+    return None
 
 
 def test_a_lease_of_the_servers_own_is_inherited_by_its_kernels(broker, place):

@@ -284,7 +284,7 @@ def test_a_page_too_many_is_told_why(tmp_path, tmp_runtime):
     """Its socket is closed with a code and a reason."""
 
     async def told():
-        async with a_server(tmp_path) as server:
+        async with a_server(tmp_path, extension={"start_broker": False}) as server:
             server.extension.upstreams.most_pages = 1
             await (await server.listen()).frame()
             more = (await server.listen()).connection

@@ -97,7 +97,8 @@ def test_a_notebook_reserves_keeps_moves_and_gives_back(tmp_path: Path, stack: E
     lab.page.locator('[data-gpu="toolbar"][data-standing="pinned"]').wait_for()
     it = house.of_kernel(kernel)
     assert it is not None
-    assert seen(lab) == ",".join(it.devices)
+    # The toolbar says so once it is granted, and the kernel is told a moment later.
+    until(lambda: seen(lab) == ",".join(it.devices), "the kernel is pinned")
 
     lab.page.evaluate("() => jupyterapp.shell.currentWidget.sessionContext.restartKernel()")
     assert lab.wait_for_kernel() == kernel
