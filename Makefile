@@ -7,6 +7,9 @@ PY := $(VENV)/bin/python
 STAMP := $(VENV)/.installed
 # What is handed on: `make test ARGS="tests/core -x"`, `make demo CHECK=1`.
 ARGS ?=
+# Most tests wait for a process, so more of them run at a time than there are cores; those that ARGS names run one by
+# one, in their order. `make test WORKERS=0` does so with all.
+WORKERS ?= $(if $(ARGS),0,3)
 CHECK ?=
 TERMINAL ?=
 
@@ -40,7 +43,7 @@ $(STAMP): pyproject.toml $(PAGES)
 	@touch $@
 
 test: $(STAMP) ## run every test (ARGS="tests/core -x" for some)
-	$(PY) -m pytest $(ARGS)
+	$(PY) -m pytest --numprocesses=$(WORKERS) $(ARGS)
 
 test-gpu: $(STAMP) ## run the tests that need a real card
 	$(PY) -m pytest tests/gpu $(ARGS)

@@ -2,13 +2,19 @@
 
 import os
 import shutil
+import signal
 import tempfile
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
+from xdist.remote import Producer
+from xdist.scheduler import LoadScopeScheduling
+
+from jupyter_gpu import spawn
 
 # Two shared cores are slow at odd moments: a deadline would test the machine. In CI the examples are the
 # same in each run, so that a red build is about the change; on a developer's machine they keep wandering.
@@ -37,6 +43,30 @@ def _make_places() -> tuple[Path, Places]:
     return root, places
 
 
+#: One worker does all tests of files with such a word in their name, one after another: a JupyterLab with its browser
+#: is heavy.
+_TOGETHER = {"lab"}
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadScopeScheduling:
+    """Give each test to whichever worker is free, but for those that go together."""
+
+    # Not by `xdist_group`: it writes the group into a test's name, and with pytest 9.2 that comes to nothing.
+    class Scheduling(LoadScopeScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            words = Path(nodeid.partition("::")[0]).stem.split("_")
+            return next((word for word in words if word in _TOGETHER), nodeid)
+
+    return Scheduling(config, log)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Let what takes long begin first where several workers share the tests: else all would wait for it at the end."""
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        items.sort(key=lambda item: item.get_closest_marker("slow") is None)
+
+
 @pytest.fixture(scope="session")
 def _shared_places() -> Iterator[tuple[Path, Places]]:
     root, places = _make_places()
@@ -57,6 +87,22 @@ def clean_environment(monkeypatch: pytest.MonkeyPatch, _shared_places: tuple[Pat
     monkeypatch.setenv("HOME", str(root))
     monkeypatch.setenv("JUPYTER_GPU_RUNTIME_DIR", str(places.runtime_dir))
     monkeypatch.setenv("JUPYTER_GPU_STATE_DIR", str(places.state_dir))
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _no_broker_is_left() -> Iterator[None]:
+    """A broker outlives who started it: one that a file forgets would run on, and disturb who counts processes."""
+    yield
+    deadline = time.monotonic() + 20
+    while spawn._started and time.monotonic() < deadline:
+        spawn._reap()
+        time.sleep(0.02)  # the end of a detached process cannot be awaited
+    left = list(spawn._started)
+    for pid in left:
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+    spawn._started.clear()
+    assert not left, "these tests leave brokers behind"
 
 
 @pytest.fixture
