@@ -35,7 +35,10 @@ def place():
 
 def saved_state(file):
     """Give the widgets that a notebook on the disk keeps."""
-    found = json.loads(file.read_text())["metadata"].get("widgets", {})
+    try:
+        found = json.loads(file.read_text())["metadata"].get("widgets", {})
+    except ValueError:  # it is just being written
+        return {}
     return found.get("application/vnd.jupyter.widget-state+json", {}).get("state", {})
 
 
