@@ -7,7 +7,8 @@ from ..model import Caller, Use, Workload, World
 
 def may_see_names(world: World, it: Workload, caller: Caller) -> bool:
     """Whether a caller may know whose work this is."""
-    return it.owner == caller.name or caller.is_operator or world.policy.names_are_public
+    is_public = world.policy.names_are_public and caller.sees_others
+    return it.owner == caller.name or caller.is_operator or is_public
 
 
 def is_of(world: World, use: Use, caller: Caller) -> bool:

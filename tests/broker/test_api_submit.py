@@ -364,8 +364,7 @@ def test_a_long_path_is_searched_in_part(monkeypatch: pytest.MonkeyPatch) -> Non
 
 def test_an_account_that_work_cannot_run_as_is_refused() -> None:
     """None at all, one that is not there, and whom this broker cannot become."""
-    with pytest.raises(NotAllowed):
-        account_of("")
-    with pytest.raises(InvalidAsk):
-        account_of("no-such-user-xyz")
+    for name in ("", "no-such-user-xyz"):
+        with pytest.raises(NotAllowed, match="account"):
+            account_of(name)
     assert account_of(ME).is_us

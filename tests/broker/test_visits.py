@@ -37,7 +37,7 @@ class ForAll(Book):
         return super()._has_room(("account", key) if isinstance(key, int) else key)
 
     def enter(self, sock: socket.socket, tls: ssl.SSLContext | None = None) -> visits.Visit | None:
-        visit = super().enter(sock)
+        visit = super().enter(sock, tls)
         if visit is not None and isinstance(visit.key, int):
             self.leave(visit)
             visit.key = ("account", visit.key)

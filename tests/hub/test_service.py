@@ -126,7 +126,7 @@ def test_it_ends_with_its_hub_and_the_next_one_takes_over(tmp_runtime: Places, t
             environ["JUPYTERHUB_SERVICE_URL"] = f"http://127.0.0.1:{port}"
             ana = hub.add("ana", *RESEARCHER)
             url = f"http://127.0.0.1:{port}{PREFIX}/api/v1"
-            mine = words(tmp_runtime, '--GpuBroker.account_of_user={"ana": "%s"}' % _me())
+            mine = words(tmp_runtime, f"--GpuBroker.account_of_user={{'ana': '{_me()}'}}")
             argv = [sys.executable, "-c", HUB, *mine]
             with started(argv, environ, tmp_path / "log") as first:
                 assert first.stdout is not None
@@ -191,7 +191,7 @@ def test_what_the_hub_did_not_say_is_named(tmp_runtime: Places, tmp_path: Path, 
 
 
 def test_without_jupyterhub_it_says_what_to_install(tmp_runtime: Places, tmp_path: Path) -> None:
-    """jupyterhub is needed only here, so it may be missing."""
+    """The package jupyterhub is needed only here, so it may be missing."""
     (tmp_path / "jupyterhub.py").write_text("raise ModuleNotFoundError(name='jupyterhub')\n")
     environ = {**os.environ, **FakeHub(url="http://127.0.0.1:1").environ(1), "PYTHONPATH": str(tmp_path)}
     with started(words(tmp_runtime), environ, tmp_path / "log") as service:

@@ -44,16 +44,18 @@ def account_of(name: str) -> Account:
     """Look an account up, or say why no work can be started as it."""
     if not name:
         raise NotAllowed(
-            "This caller has no account on this machine that work could run as.",
-            hint="An admin names one beside the token (GpuBroker.tokens).",
+            "You have no account on this machine that your jobs could run as; reservations need none.",
+            hint="An admin names one: for users of a hub in GpuBroker.account_of_user (by itself a hub's user is the "
+            "account of the same name, if that is a person's), and for others beside their token in GpuBroker.tokens.",
         )
     try:
         entry = pwd.getpwnam(name)
         account = Account(name, entry.pw_uid, entry.pw_gid)
     except KeyError:
         if name != str(os.geteuid()):  # containers run as numbers without a name
-            raise InvalidAsk(
-                f"There is no account {name} on this machine, so nothing can run as it.", hint="Ask an admin."
+            raise NotAllowed(
+                f"There is no account {name!r} on this machine, so nothing can run as it.",
+                hint="An admin makes it, or names another one in GpuBroker.account_of_user or GpuBroker.tokens.",
             ) from None
         account = Account(name, os.geteuid(), os.getegid())
     if not account.is_us and os.geteuid() != 0:

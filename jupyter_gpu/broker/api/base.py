@@ -246,7 +246,9 @@ class Base(RequestHandler):
         task = asyncio.ensure_future(work)
         try:
             both: set[asyncio.Future[Any]] = {task, self._closed}
-            await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
+            again = self.application.gate.again_seconds
+            while not (await asyncio.wait(both, timeout=again, return_when=asyncio.FIRST_COMPLETED))[0]:
+                await self._admit_again()
             if not task.done():
                 self._break_off()
             return task.result()
@@ -261,9 +263,24 @@ class Base(RequestHandler):
             self.request.connection.close()  # type: ignore[union-attr]
         raise Finish
 
-    async def closed(self) -> None:
-        """Wait until the caller goes away or is sent away."""
-        await asyncio.shield(self._closed)
+    async def closed(self, seen: Callable[[], None]) -> None:
+        """Wait until the caller goes away or is sent away; `seen` is called whenever they were looked at anew."""
+        while not (await asyncio.wait({self._closed}, timeout=self.application.gate.again_seconds))[0]:
+            await self._admit_again()
+            seen()
+
+    async def _admit_again(self) -> None:
+        """Who stays for long may have lost their token, or a role. A hub that cannot be asked sends nobody away."""
+        try:
+            self.caller = await self.application.gate.admit(self, self.loop.world.policy.operators)
+            self.must_have(Scope.READ)
+        except BrokerUnavailable:
+            return
+        except NotAllowed:
+            if not self._headers_written:
+                raise
+            self.request.connection.close()  # type: ignore[union-attr] # cut, so that it does not look whole
+            raise Finish from None
 
     # -- errors
 

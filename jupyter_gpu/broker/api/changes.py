@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
+from ...core.contractor import narrow_waiting
 from ...core.forecast import expected_end_at
 from ...core.placement import in_order
 from ...core.status import line_of, quota_views, view
@@ -34,7 +35,7 @@ def change_for(loop: Loop, caller: Caller, revision: int, workloads: Iterable[in
         devices=tuple(views.show_device(loop, it.uuid, caller) for it in in_order(world) if it.uuid in uuids),
         quotas=quota_views(world, caller, now),
         more_of_mine=line.more_of_mine,
-        waiting=line.waiting,
+        waiting=narrow_waiting(world, line.waiting, caller),
         warnings=loop.warnings,
         alerts=loop.alerts.views(caller),
     )
@@ -42,7 +43,8 @@ def change_for(loop: Loop, caller: Caller, revision: int, workloads: Iterable[in
 
 def _may_hear(world: World, it: Workload, caller: Caller) -> bool:
     # Who saw it hold devices must learn that it does no more; what only waited was never theirs to see.
-    return views.may_see(world, it, caller) or (it.state is State.ENDED and bool(it.previous_devices))
+    has_been_seen = caller.sees_others and it.state is State.ENDED and bool(it.previous_devices)
+    return has_been_seen or views.may_see(world, it, caller)
 
 
 def _is_explained(it: Workload, caller: Caller) -> bool:

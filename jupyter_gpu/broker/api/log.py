@@ -48,8 +48,10 @@ class Log(Base):
     def _must_read(self, it: Workload) -> None:
         if it.kind is not Kind.JOB:
             raise NotFound(f"{it.title} has no log: it runs nothing.")
-        if it.owner != self.caller.name and not self.caller.is_operator and Scope.LOGS not in self.caller.scopes:
-            raise NotAllowed(f"The log of {it.title} is its owner's.", hint="Ask them, or an operator.")
+        if it.owner != self.caller.name and not self.caller.scopes & {Scope.LOGS, Scope.ADMIN}:
+            raise NotAllowed(
+                f"The log of {it.title} is its owner's.", hint="Ask them, or somebody who has the scope logs."
+            )
 
     async def _part(self, it: Workload, query: LogQuery) -> None:
         attempt = self._attempt(it, query)

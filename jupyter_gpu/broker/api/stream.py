@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 
+from ...core.contractor import narrow_samples
 from ...errors import StoreUnavailable
 from ...model import Caller, Change
 from . import views
@@ -35,6 +36,7 @@ MOST_MISSED = 1_000
 
 HEARTBEAT = b"{}\n"
 _encode = msgspec.json.Encoder().encode
+_decode = msgspec.json.Decoder(Change).decode
 
 
 class Listener:
@@ -42,6 +44,7 @@ class Listener:
 
     def __init__(self, handler: Base) -> None:
         self.caller = handler.caller
+        self.key = key_of(handler.caller)
         self.needs_status = False
         #: The listener knows all up to here.
         self.revision = 0
@@ -75,7 +78,8 @@ class Listener:
 class Group:
     """The listeners of one caller: they see the same, so it is made once."""
 
-    def __init__(self) -> None:
+    def __init__(self, caller: Caller) -> None:
+        self.caller = caller
         self.listeners: set[Listener] = set()
         self.workloads: set[int] = set()
         self.devices: set[str] = set()
@@ -83,6 +87,11 @@ class Group:
         self.looks = False
         self.due: asyncio.TimerHandle | None = None
         self.told_at = float("-inf")
+
+
+def key_of(caller: Caller) -> Caller:
+    """A caller without what makes no difference in what they see: when a hub was asked about them."""
+    return msgspec.structs.replace(caller, groups_at=None)
 
 
 class Fanout:
@@ -104,7 +113,7 @@ class Fanout:
         # Nothing is awaited from here on: what is told and what will be heard have neither gap nor overlap.
         if self._subscription is None:
             self._begin(self._loop.subscribe())
-        self._groups.setdefault(listener.caller, Group()).listeners.add(listener)
+        self._add(listener)
         if missed is None:
             self._send_status(listener)
             return
@@ -112,16 +121,32 @@ class Fanout:
         change = change_for(self._loop, listener.caller, world.revision, missed, world.devices)
         listener.send(_encode(change) + b"\n", world.revision)
 
+    def know(self, listener: Listener, caller: Caller) -> None:
+        """Who listens was looked at anew: where they may see other things now, they see them from now on."""
+        before, listener.caller, listener.key = listener.key, caller, key_of(caller)
+        self._add(listener)
+        if listener.key != before:
+            self._drop(listener, before)
+            self._send_status(listener)
+
     def leave(self, listener: Listener) -> None:
         """The listener is gone."""
-        group = self._groups[listener.caller]
+        self._drop(listener, listener.key)
+        if not self._groups:
+            self._end()
+
+    def _add(self, listener: Listener) -> None:
+        group = self._groups.setdefault(listener.key, Group(listener.caller))
+        group.caller = listener.caller
+        group.listeners.add(listener)
+
+    def _drop(self, listener: Listener, key: Caller) -> None:
+        group = self._groups[key]
         group.listeners.discard(listener)
         if not group.listeners:
             if group.due is not None:
                 group.due.cancel()
-            del self._groups[listener.caller]
-        if not self._groups:
-            self._end()
+            del self._groups[key]
 
     def _begin(self, subscription: Subscription) -> None:
         self._subscription = subscription
@@ -181,11 +206,18 @@ class Fanout:
 
     def _tell_all(self, line: bytes) -> None:
         for group in self._groups.values():
+            theirs = self._narrowed(line, group.caller)
             for listener in group.listeners:
                 if listener.needs_status and not listener.is_busy:
                     self._send_status(listener)
                 else:
-                    listener.send(line)
+                    listener.send(theirs)
+
+    def _narrowed(self, line: bytes, caller: Caller) -> bytes:
+        """The readings that a caller may see: for nearly everybody the same line, encoded once."""
+        if caller.sees_others or line is HEARTBEAT:
+            return line
+        return _encode(narrow_samples(self._loop.world, _decode(line), caller)) + b"\n"
 
     def _note(self, item: Published) -> None:
         """Something changed: every caller is told now, or a second after they were last told."""
@@ -195,19 +227,19 @@ class Fanout:
         self._revision, self._leases = max(item.revision, self._revision), leases
         if item.everything:
             self._begin_anew()
-        for caller, group in self._groups.items():
+        for group in self._groups.values():
             group.workloads.update(item.workloads)
             group.devices.update(item.devices, moved)
             group.looks |= item.is_look
             if group.due is None:
                 # Even "now" is a turn of the loop later, so that all of a burst goes into one line.
                 wait = max(0.0, group.told_at + COALESCE_SECONDS - now)
-                group.due = asyncio.get_running_loop().call_later(wait, self._tell, caller, group)
+                group.due = asyncio.get_running_loop().call_later(wait, self._tell, group)
 
-    def _tell(self, caller: Caller, group: Group) -> None:
+    def _tell(self, group: Group) -> None:
         group.due = None
         group.told_at = asyncio.get_running_loop().time()
-        line = _encode(change_for(self._loop, caller, self._revision, group.workloads, group.devices)) + b"\n"
+        line = _encode(change_for(self._loop, group.caller, self._revision, group.workloads, group.devices)) + b"\n"
         looks, group.looks = group.looks, False
         group.workloads, group.devices = set(), set()
         for listener in group.listeners:
@@ -241,6 +273,6 @@ class Stream(Base):
         listener = Listener(self)
         await self.application.stream.join(listener, since=query.since, store=query.store)
         try:
-            await self.closed()
+            await self.closed(lambda: self.application.stream.know(listener, self.caller))
         finally:
             self.application.stream.leave(listener)

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 HOLDER_KINDS = ("kernel", "server", "shell", "command")
 #: How many entries of a PATH are searched: each may be a slow folder.
 MOST_PLACES = 64
+_HUB_USER = b"JUPYTERHUB_USER="
 _DEFAULT_PATH = "/usr/local/bin:/usr/bin:/bin"
 
 
@@ -66,6 +67,7 @@ async def read_submission(
         account=caller.account,
         ask=body.ask,
         team=body.team,
+        groups=caller.groups,
         queue=body.queue,
         name=body.name,
         spec=spec,
@@ -141,7 +143,10 @@ def _ticks_of(pid: int | None, start_ticks: int | None, caller: Caller) -> int |
         return None
     if process is None or process.zombie or start_ticks not in (None, process.start_ticks):
         return None
-    return process.start_ticks if _user_of(pid) == uid_of(caller.account) else None
+    is_theirs = _user_of(pid) == uid_of(caller.account) and (
+        not caller.shares_account or _hub_user_of(pid) == caller.name
+    )
+    return process.start_ticks if is_theirs else None
 
 
 def _user_of(pid: int) -> int | None:
@@ -150,6 +155,15 @@ def _user_of(pid: int) -> int | None:
         lines = Path(f"/proc/{pid}/status").read_text(encoding="ascii", errors="replace").splitlines()
         return next(int(line.split()[1]) for line in lines if line.startswith("Uid:"))
     except (OSError, StopIteration, ValueError, IndexError):
+        return None
+
+
+def _hub_user_of(pid: int) -> str | None:
+    """In whose server of a hub a process began. Where many share an account, only that tells them apart."""
+    try:
+        pairs = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+        return next(os.fsdecode(it[len(_HUB_USER) :]) for it in pairs if it.startswith(_HUB_USER))
+    except (OSError, StopIteration):
         return None
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 
+from ...core.contractor import narrow_device, narrow_devices, narrow_status
 from ...core.events import (
     Amended,
     Ended,
@@ -34,7 +35,6 @@ from ...model import (
     Kind,
     QuotaPage,
     Renewal,
-    Scope,
     State,
     Status,
     Workload,
@@ -59,7 +59,7 @@ def may_see(world: World, it: Workload, caller: Caller) -> bool:
     """Whether a caller may know of a workload: their own, all where names are public, else what holds devices."""
     if it.owner == caller.name or caller.is_operator:
         return True
-    return Scope.READ in caller.scopes and (it.is_live or may_see_names(world, it, caller))
+    return caller.sees_others and (it.is_live or may_see_names(world, it, caller))
 
 
 async def find(loop: Loop, text: str, caller: Caller) -> Workload:
@@ -100,12 +100,13 @@ def listed(loop: Loop, it: Workload, caller: Caller) -> WorkloadView:
 
 def show_device(loop: Loop, uuid: str, caller: Caller) -> DeviceView:
     """One device with its newest reading."""
-    return device_view(loop.world, loop.world.devices[uuid], caller, loop.now())
+    view = device_view(loop.world, loop.world.devices[uuid], caller, loop.now())
+    return narrow_device(loop.world, view, caller)
 
 
 def whole_status(loop: Loop, caller: Caller) -> Status:
     """The one document that every face shows."""
-    return status(
+    whole = status(
         loop.world,
         caller,
         loop.now(),
@@ -116,6 +117,7 @@ def whole_status(loop: Loop, caller: Caller) -> Status:
         alerts=loop.alerts.views(caller),
         isolation=loop.sights.isolation(),
     )
+    return narrow_status(loop.world, whole, caller)
 
 
 def quotas(loop: Loop, caller: Caller) -> QuotaPage:
@@ -125,7 +127,8 @@ def quotas(loop: Loop, caller: Caller) -> QuotaPage:
 
 def devices(loop: Loop, caller: Caller) -> DevicePage:
     """All devices with their newest readings."""
-    return DevicePage(items=device_views(loop.world, caller, loop.now()))
+    found = device_views(loop.world, caller, loop.now())
+    return DevicePage(items=narrow_devices(loop.world, found, caller))
 
 
 def renew(loop: Loop, it: Workload, holder_number: int) -> Renewal:
@@ -184,7 +187,7 @@ def _look(store: Store, world: World, wanted: WorkloadsQuery, caller: Caller) ->
     """Those that live as well as those that ended, from the store, on its thread."""
     found: list[Workload] = []
     after, left = wanted.after, MOST_LOOKED_AT
-    owner = caller.name if wanted.mine else None
+    owner = caller.name if wanted.mine or not caller.sees_others else None
     while left > 0:
         rows = store.workloads(owner=owner, state=wanted.state, kind=wanted.kind, after=after, limit=_ROWS)
         for it in rows:
