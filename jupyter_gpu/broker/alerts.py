@@ -2,6 +2,7 @@
 
 An alert is open as long as what it is about lasts. It is memory only: after a restart it is opened by what is seen
 then. What comes and goes is told once and stays quiet for a while: it is shown each time, and nobody is woken twice.
+What has the same key and is about something else all the same (another account, another report) is told for itself.
 """
 
 from __future__ import annotations
@@ -38,11 +39,15 @@ class Alert(msgspec.Struct, frozen=True, kw_only=True):
     users: frozenset[str] = frozenset()
     #: Not for operators where it concerns its owner alone.
     for_operators: bool = True
+    #: What of it would be news to who knows of the key: whose process it is, what was reported.
+    about: frozenset[str] = frozenset()
 
 
 class _Open(msgspec.Struct, kw_only=True):
     alert: Alert
     since: float
+    #: What was told of it so far.
+    told: frozenset[str]
 
 
 class Alerts:
@@ -51,28 +56,38 @@ class Alerts:
     def __init__(self, now: Callable[[], float], *, command: Sequence[str] = ()) -> None:
         self._now, self._command = now, tuple(command)
         self._open: dict[str, _Open] = {}
-        #: Key -> when it was open last, and since when.
-        self._closed: dict[str, tuple[float, float]] = {}
+        #: Key -> until when it was open last, and how it stood then.
+        self._closed: dict[str, tuple[float, _Open]] = {}
         self._running: dict[str, asyncio.Task[None]] = {}
+        #: Keys of which there was news while the command ran about them.
+        self._due: set[str] = set()
+        self._is_closed = False
         self._turn = asyncio.Semaphore(MOST_AT_ONCE)
         self.changed: Callable[[], None] = lambda: None
 
     def open(self, key: str, alert: Alert) -> None:
-        """Tell of something, once; what is open already only gets its newest words."""
+        """Tell of something, once; what is open already only gets its newest words, unless there is news in it."""
         known = self._open.get(key)
-        if known is not None:
-            if known.alert != alert:
-                known.alert = alert
-                self.changed()
+        if known is None:
+            known = self._begin(key, alert)
+        elif known.alert == alert:
             return
-        now = self._now()
-        was_until, since = self._closed.pop(key, (float("-inf"), now))
-        is_again = now - was_until < QUIET_SECONDS
-        self._open[key] = _Open(alert=alert, since=since if is_again else now)
+        known.alert = alert
         self.changed()
-        if not is_again:
-            log.warning("%s", alert.text)
-            self._call(key)
+        if not alert.about <= known.told:
+            known.told |= alert.about
+            self._tell(key)
+
+    def _begin(self, key: str, alert: Alert) -> _Open:
+        """Open it, or open it again as what it was."""
+        now = self._now()
+        until, before = self._closed.pop(key, (float("-inf"), None))
+        if before is not None and now - until < QUIET_SECONDS:
+            self._open[key] = before
+            return before
+        self._open[key] = begun = _Open(alert=alert, since=now, told=alert.about)
+        self._tell(key)
+        return begun
 
     def close(self, key: str) -> None:
         """It is over."""
@@ -80,9 +95,15 @@ class Alerts:
         if known is not None:
             now = self._now()
             self._closed = {it: at for it, at in self._closed.items() if now - at[0] < QUIET_SECONDS}
-            self._closed[key] = (now, known.since)
+            self._closed[key] = (now, known)
             log.info("over: %s", known.alert.text)
             self.changed()
+
+    def forget(self, device: str) -> None:
+        """An operator has dealt with what was wrong with a device: what is wrong with it from now on is news."""
+        for key in [key for key, it in self._open.items() if it.alert.device == device]:
+            self.close(key)
+        self._closed = {key: it for key, it in self._closed.items() if it[1].alert.device != device}
 
     def settle(self, group: str, wanted: Mapping[str, Alert]) -> None:
         """Let just these be open of all whose key begins with "GROUP:"; the keys of `wanted` do."""
@@ -100,17 +121,32 @@ class Alerts:
 
     async def close_down(self) -> None:
         """Wait for no command."""
+        self._is_closed = True
         for task in self._running.values():
             task.cancel()
         await asyncio.gather(*self._running.values(), return_exceptions=True)
 
+    def _tell(self, key: str) -> None:
+        log.warning("%s", self._open[key].alert.text)
+        if key in self._running:
+            self._due.add(key)
+        elif self._command:
+            self._call(key)
+
     def _call(self, key: str) -> None:
         """Run the admin's command, one at a time for each key."""
-        if self._command and key not in self._running:
-            view = _view(key, self._open[key], knows_all=True)
-            task = asyncio.ensure_future(self._run(view))
-            self._running[key] = task
-            task.add_done_callback(lambda _: self._running.pop(key, None))
+        view = _view(key, self._open[key], knows_all=True)
+        task = asyncio.ensure_future(self._run(view))
+        self._running[key] = task
+        task.add_done_callback(lambda _: self._ran(key))
+
+    def _ran(self, key: str) -> None:
+        """What was news meanwhile is told now, if it is still so."""
+        self._running.pop(key, None)
+        is_due = key in self._due
+        self._due.discard(key)
+        if is_due and key in self._open and not self._is_closed:
+            self._call(key)
 
     async def _run(self, view: AlertView) -> None:
         text = msgspec.json.encode(view).decode() + "\n"

@@ -11,7 +11,8 @@ import time
 from collections.abc import Collection
 from typing import Any
 
-from ..model import Condition, Device, EndReason, Outcome, Reading, Sample, UseKind, Workload
+from ..core.events import DeviceMarked
+from ..model import Condition, Device, EndReason, Outcome, Reading, Sample, UseKind, Workload, Wrong
 from .health import Health, Seen, Sight
 from .loop import Loop
 from .telemetry.clear import Unreadable, baseline_of, is_of_the_system, why_not_clear
@@ -52,6 +53,10 @@ class Conditions:
                 policy, alone = self._loop.world.policy, len(it.lease.devices) == 1
                 self.health.strike(policy, uuid, it.id, self._loop.now(), alone=alone, counter=self._counter(uuid))
 
+    def hear_of_mark(self, event: DeviceMarked) -> bool:
+        """Take a mark that was made; whether it was an operator's word that a fault is over."""
+        return self.health.hear_of_mark(event)
+
     def forget(self, uuids: Collection[str]) -> None:
         """These devices are no more: nothing that is remembered of them counts against one that comes later."""
         self.health.forget(uuids)
@@ -83,7 +88,9 @@ class Conditions:
         sight = Sight(reading=reading, card=self._card(device.uuid), is_idle=is_idle)
         seen = self.health.look(self._loop.world.policy, device, sight, self._loop.now())
         if occupied is not None and occupied.condition is not None:
-            return occupied if occupied.condition.is_graver_than(seen.condition) else seen
+            seen = seen._replace(wrong=(*seen.wrong, Wrong(condition=occupied.condition, detail=occupied.detail)))
+            is_gravest = occupied.condition.is_graver_than(seen.condition)
+            return occupied._replace(wrong=seen.wrong) if is_gravest else seen
         if seen.condition is None and not is_known and device.condition in _OF_OCCUPANCY:
             return None
         return seen

@@ -11,7 +11,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from ..model import CardEvent, Condition, Device, Policy, Reading, Vitals
+from ..core.conditions import OPERATORS_WORD
+from ..core.events import DeviceMarked
+from ..model import CardEvent, Condition, Device, Policy, Reading, Vitals, Wrong
 from .strikes import Strikes
 from .telemetry.clear import condition_of
 from .xids import XidKind, describe, kind_of
@@ -23,8 +25,6 @@ LOST_SECONDS = 10.0
 #: Load that nobody can have made; a display that wakes up stays below it.
 SUSPECT_PERCENT = 95
 
-#: What an operator may overrule: of these the evidence may be older than the card's present state.
-_OVERRULED = frozenset({Condition.FAULTY, Condition.RESET_NEEDED, Condition.SUSPECT})
 #: What the driver asks for, by what that means: without it no work goes on, or it goes on and the card gets no more.
 _ASKED_FOR = {
     "reset": (Condition.FAULTY, "the driver asks for a reset of it"),
@@ -92,6 +92,8 @@ class Seen(NamedTuple):
     condition: Condition | None
     detail: str = ""
     was_reset: bool = False
+    #: All that is wrong, not only the gravest.
+    wrong: tuple[Wrong, ...] = ()
 
 
 class Lasting:
@@ -127,7 +129,7 @@ class _Card:
         #: When its last hardware error was reported, for who wants to know whether a log can be believed.
         self.hardware_at: float | None = None
         self.vitals = Vitals()
-        #: How it stood at the last look, what was said of it then, and on what evidence that can be overruled.
+        #: How it stands, what was said of it at the last look, and on what evidence that can be overruled.
         self.stood: Condition | None = None
         self.said: Condition | None = None
         self.keys: frozenset[str] = frozenset()
@@ -198,6 +200,21 @@ class Health:
         self.strikes.forget(uuid)
 
     # -- looking
+    def hear_of_mark(self, event: DeviceMarked) -> bool:
+        """Take a mark that was made; whether it was an operator's word that a fault is over.
+
+        Then the evidence is forgotten with the word itself: work that gets the device in the same moment may die on it
+        before the next look, which must not find the device struck out by what was before.
+        """
+        card = self._of(event.device)
+        stood, card.stood = card.stood, event.condition
+        if not event.by or event.cordoned or stood not in OPERATORS_WORD:
+            return False
+        card.overruled |= card.keys  # but not what was reported since
+        card.reported = {key: it for key, it in card.reported.items() if key not in card.keys}
+        self.strikes.forget(event.device)
+        return True
+
 
     def look(self, policy: Policy, device: Device, sight: Sight, now: float) -> Seen:
         """The gravest that is wrong with a device."""
@@ -206,23 +223,20 @@ class Health:
         if device.condition is Condition.LOST and since is not None and reading.at <= since:
             return Seen(Condition.LOST, device.condition_detail)  # it was read before it was lost
         card = self._of(device.uuid)
-        self._see_operator(card, device)
         if fault is None:
             self._see_reset(card, device, sight.vitals, reading.at)
         found = [*self._findings(policy, card, sight, now)]
         found += [] if fault is None else [fault]
         card.overruled &= {finding.key for finding in found}
-        card.keys = frozenset(finding.key for finding in found if finding.condition in _OVERRULED)
-        gravest: Finding | None = None
-        for finding in found:
-            than = None if gravest is None else gravest.condition
-            if finding.key not in card.overruled and finding.condition.is_graver_than(than):
-                gravest = finding
+        card.keys = frozenset(finding.key for finding in found if finding.condition in OPERATORS_WORD)
+        found = [finding for finding in found if finding.key not in card.overruled]
+        wrong = tuple(Wrong(condition=it.condition, detail=it.detail) for it in found)
+        gravest = min(found, key=lambda it: list(Condition).index(it.condition), default=None)
         card.said, card.stood = None if gravest is None else gravest.condition, device.condition
         was_reset, card.was_reset = card.was_reset, device.condition is not None and card.was_reset
         if gravest is None:
             return Seen(None, was_reset=was_reset)
-        return Seen(gravest.condition, gravest.detail, was_reset)
+        return Seen(gravest.condition, gravest.detail, was_reset, wrong)
 
     def forget(self, uuids: Iterable[str]) -> None:
         """These devices are no more."""
@@ -232,13 +246,6 @@ class Health:
 
     def _of(self, uuid: str) -> _Card:
         return self._cards.setdefault(uuid, _Card())
-
-    def _see_operator(self, card: _Card, device: Device) -> None:
-        """A mark that we still make and that is gone was taken away by an operator: by their word it is well."""
-        if device.condition is None and card.stood in _OVERRULED and card.said is card.stood:
-            card.overruled |= card.keys  # but not what was reported since
-            card.reported = {key: it for key, it in card.reported.items() if key not in card.keys}
-            self.strikes.forget(device.uuid)
 
     def _see_reset(self, card: _Card, device: Device, vitals: Vitals, at: float) -> None:
         """What only a reset, a reload of the driver or a restart of the machine does to a card."""

@@ -107,6 +107,8 @@ class Loop:
         #: Set by the app: what to do after each commit, sighting and tick; and how to stop.
         self.act: Callable[[], Awaitable[None]] | None = None
         self.on_stop: Callable[[], None] = lambda: None
+        #: Set by the watch: to hear of each mark of a device as soon as it is committed.
+        self.on_mark: Callable[[DeviceMarked], None] = lambda _: None
 
     # -- beginning and end
 
@@ -309,7 +311,7 @@ class Loop:
         written = await self.read(lambda store: store.events_since(known.revision, ALL))
         if written:
             self.world = await self._load(known.policy)
-            self.world.readings, self.world.uses = known.readings, known.uses
+            self.world.observe_as(known)
             self._store_trouble = None
             self._tell(record.event for record in written)
         self._in_doubt = False
@@ -354,6 +356,7 @@ class Loop:
                 workloads.update(event.reasons)
             elif isinstance(event, DeviceMarked):
                 devices.add(event.device)
+                self.on_mark(event)
             elif isinstance(event, DeviceAppeared | DeviceForgotten | PolicyLoaded):
                 everything = True
         for id_ in workloads:

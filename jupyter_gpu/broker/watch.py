@@ -85,6 +85,8 @@ class Watch:
         self._foreign = Foreign(loop.alerts, self._people)
         self._shares = Shares(loop.alerts)
         self._looked_at = 0.0
+        self._shield = Shield()
+        loop.on_mark = self._hear_of_mark
         self._must_look = False
         self._first_look: asyncio.Task[None] | None = None
         self._had_fault = False
@@ -184,6 +186,12 @@ class Watch:
         self._conditions.hear_of_end(it, attempt, outcome)
 
     # -- samples
+    def _hear_of_mark(self, event: DeviceMarked) -> None:
+        """What is told agrees with what is shown at once, and after an operator's word all is news."""
+        if self._conditions.hear_of_mark(event):
+            self._loop.alerts.forget(event.device)
+        self._tell_of_all()
+
 
     def on_sample(self, sample: Sample) -> None:
         """Keep the newest readings, tell the listeners, and note what changed about the devices."""
@@ -221,6 +229,7 @@ class Watch:
 
     def _tell_of_all(self) -> None:
         alerts, world = self._loop.alerts, self._loop.world
+                world.wrong.pop(uuid, None)
         fault = self._telemetry.fault
         tell_of_driver(alerts, None if fault == STARTING else fault)
         if fault is None:
@@ -277,6 +286,7 @@ class Watch:
             self._must_look = True  # perhaps others are gone with it, or come in its place
         told = SeeCondition(device=device.uuid, condition=seen.condition, detail=seen.detail, was_reset=seen.was_reset)
         if changes(device, told):
+        self._loop.world.wrong[device.uuid] = seen.wrong
             self._spawn(self._tell(told))
 
     # -- holders
@@ -285,7 +295,11 @@ class Watch:
         """At every tick: give back what nobody holds, end what must leave, look for devices now and then."""
         world = self._loop.world
         self._asked_to_leave = {id_: at for id_, at in self._asked_to_leave.items() if id_ in world.live}
-        after = LEAST_INVENTORY_SECONDS if self._must_look else INVENTORY_SECONDS
+        # What is lost comes back soon after it is listed again; a device of another making than ours never does.
+        is_soon = self._must_look or any(
+            it.condition is Condition.LOST and it.simulated is self._loop.simulated for it in world.devices.values()
+        )
+        after = LEAST_INVENTORY_SECONDS if is_soon else INVENTORY_SECONDS
         if self._loop.now() > self._looked_at + after:
             self._spawn(self.look_for_devices())
         held = [*world.holders(), *world.queued()]

@@ -48,6 +48,7 @@ from ..model import (
 )  # fmt: skip
 from . import observed
 from .admission import LONGEST_SECONDS, submit
+from .conditions import after_word
 from .events import (
     Amended,
     DeviceForgotten,
@@ -209,9 +210,11 @@ def _cordon(world: World, command: Cordon, now: float) -> list[Event]:
 
 def _uncordon(world: World, command: Uncordon, now: float) -> list[Event]:
     device = _find_device(world, command.device)
-    if not device.cordoned and device.condition is None:
+    left = after_word(device, world.wrong.get(device.uuid, ()))
+    condition, detail = (None, "") if left is None else (left.condition, left.detail)
+    if not device.cordoned and device.condition is condition:
         return []
-    return [DeviceMarked(at=now, device=device.uuid, by=command.by)]
+    return [DeviceMarked(at=now, device=device.uuid, by=command.by, condition=condition, detail=detail)]
 
 
 def _drain(world: World, command: Drain, now: float) -> list[Event]:

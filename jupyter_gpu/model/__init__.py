@@ -28,7 +28,7 @@ from .commands import (
     Tick,
     Uncordon,
 )  # fmt: skip
-from .devices import Card, CardEvent, Condition, Device, Reading, Sample, Use, UseKind, Vitals
+from .devices import Card, CardEvent, Condition, Device, Reading, Sample, Use, UseKind, Vitals, Wrong
 from .documents import (
     API_VERSION,
     AlertView,
@@ -172,6 +172,7 @@ __all__ = [
     "WorkloadPage",
     "WorkloadView",
     "World",
+    "Wrong",
     "line_key",
     "pack_bytes",
     "unpack_bytes",

@@ -100,7 +100,7 @@ class Cordon(Command, frozen=True, kw_only=True, tag=True, omit_defaults=True):
 
 
 class Uncordon(Command, frozen=True, kw_only=True, tag=True, omit_defaults=True):
-    """Leases again; a quarantine ends too, by the word of an operator."""
+    """Leases again, and a fault that an operator may know to be mended ends. What readings decide stays."""
 
     device: str
     by: str

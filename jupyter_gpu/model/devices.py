@@ -40,6 +40,13 @@ class Condition(StrEnum):
 _GRAVITY = {condition: place for place, condition in enumerate(Condition)}
 
 
+class Wrong(msgspec.Struct, frozen=True, kw_only=True):
+    """One thing that is wrong with a device by its newest reading. An observation, never an event."""
+
+    condition: Condition
+    detail: str = ""
+
+
 class UseKind(StrEnum):
     """Whose a process on a device is, as far as that is certain."""
 

@@ -2,7 +2,8 @@
 
 Only `core.lifecycle.evolve` writes to it, through `put_workload`, `put_device`, `drop_device` and `charge`.
 The nouns inside are frozen, so `copy()` is a shallow copy of a few containers and serves as the overlay on which a
-command is decided. `policy`, `readings` and `uses` stand beside the log: no facts of it, and shared by all copies.
+command is decided. `policy` and what was observed (`readings`, `uses`, `wrong`) stand beside the log: no facts of it,
+and shared by all copies.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 from weakref import WeakValueDictionary
 
-from .devices import Device, Reading, Use
+from .devices import Device, Reading, Use, Wrong
 from .nouns import Kind, State, Workload
 from .policy import BUCKET_SECONDS, USAGE_SECONDS, Policy
 
@@ -114,6 +115,7 @@ class World:
         "usage",
         "uses",
         "workloads",
+        "wrong",
     )  # fmt: skip
 
     def __init__(self, policy: Policy | None = None) -> None:
@@ -126,9 +128,10 @@ class World:
         #: (owner, team, queue, device class) -> {bucket: device-ms}; a refund is a negative charge. The buckets of a
         #: key are replaced, never written into.
         self.usage: dict[UsageKey, dict[int, int]] = {}
-        #: Device or card -> its newest reading; device -> who was on it then.
+        #: Device or card -> its newest reading; device -> who was on it then, and all that was wrong with it.
         self.readings: dict[str, Reading] = {}
         self.uses: dict[str, tuple[Use, ...]] = {}
+        self.wrong: dict[str, tuple[Wrong, ...]] = {}
         self.line: list[LineKey] = []
         self.live: dict[int, None] = {}
         self.ended: dict[int, None] = {}
@@ -151,7 +154,8 @@ class World:
     def copy(self) -> World:
         """An overlay to decide on: changes to it never reach this world."""
         other = World.__new__(World)
-        other.policy, other.readings, other.uses = self.policy, self.readings, self.uses
+        other.policy = self.policy
+        other.observe_as(self)
         other.revision, other.last_id = self.revision, self.last_id
         other.workloads, other.devices = self.workloads.copy(), self.devices.copy()
         other.usage, other.held, other.runs = self.usage.copy(), self.held.copy(), self.runs.copy()
@@ -161,6 +165,10 @@ class World:
         other.sums = self.sums  # each sum names the buckets that it is of, so it is never wrong for another world
         other.by_day = self.days().copy()
         return other
+
+    def observe_as(self, other: World) -> None:
+        """Share what was observed with another world."""
+        self.readings, self.uses, self.wrong = other.readings, other.uses, other.wrong
 
     def put_workload(self, workload: Workload) -> None:
         """Replace or add a workload and keep every index in step."""

@@ -101,6 +101,48 @@ def test_what_comes_and_goes_wakes_nobody_twice(caplog: pytest.LogCaptureFixture
 
 def test_a_group_holds_just_what_is_so_now() -> None:
     """Of its own keys, and of no other's that begin alike."""
+def about(*who: str) -> Alert:
+    """Somebody is on it."""
+    return Alert(text=f"GPU 0 is used by {' and '.join(who)}.", device="GPU-0", about=frozenset(who))
+
+
+def test_what_is_new_under_a_known_key_is_told_for_itself(caplog: pytest.LogCaptureFixture) -> None:
+    """Another account's process on a card, at the same time or a minute after the first: nobody knew of that one."""
+    clock = Clock()
+    alerts = Alerts(clock)
+    with caplog.at_level(logging.WARNING):
+        alerts.open("foreign:0", about("grace"))
+        clock.now += 5
+        alerts.open("foreign:0", about("grace", "mallory"))
+        alerts.open("foreign:0", about("mallory"))
+        alerts.close("foreign:0")
+        clock.now += 60
+        for who in ("grace", "mallory"):
+            alerts.open("foreign:0", about(who))
+            alerts.close("foreign:0")
+        assert len(caplog.records) == 2
+        alerts.open("foreign:0", about("eve"))
+    assert [record.message for record in caplog.records] == [
+        "GPU 0 is used by grace.", "GPU 0 is used by grace and mallory.", "GPU 0 is used by eve.",
+    ]  # fmt: skip
+    assert alerts.views(OPER)[0].since == clock.now - 65
+
+
+def test_after_an_operators_word_all_of_a_device_is_news(caplog: pytest.LogCaptureFixture) -> None:
+    """What they dealt with is over at once, and when it comes back they are called; of others nothing changes."""
+    alerts = Alerts(Clock())
+    other = Alert(text="GPU 1 is too hot.", device="GPU-1")
+    with caplog.at_level(logging.WARNING):
+        alerts.open("device:0", HOT)
+        alerts.open("device:1", other)
+        alerts.forget("GPU-0")
+        assert keys(alerts) == ["device:1"]
+        for key, alert in (("device:0", HOT), ("device:1", other)):
+            alerts.close(key)
+            alerts.open(key, alert)
+    assert [record.message for record in caplog.records] == [HOT.text, other.text, HOT.text]
+
+
     alerts = Alerts(Clock())
     alerts.open("devices:x", HOT)
     alerts.settle("device", {"device:0": HOT, "device:1": HOT})
@@ -198,6 +240,27 @@ def test_for_one_key_one_command_runs_at_a_time(tmp_path: Path) -> None:
 
 
 # -- which there are
+
+def test_news_that_comes_while_the_command_runs_is_given_to_it_afterwards(tmp_path: Path) -> None:
+    """Once, with the newest words, and not at all if it is over by then."""
+    out = tmp_path / "said"
+
+    async def tell() -> None:
+        alerts = Alerts(Clock(), command=("sh", "-c", f"cat >> {out}; while [ ! -e {out}.go ]; do sleep 0.01; done"))
+        for key in ("foreign:0", "foreign:1"):
+            for who in (("grace",), ("grace", "mallory"), ("grace", "mallory", "eve")):
+                alerts.open(key, about(*who))
+        alerts.close("foreign:1")
+        Path(f"{out}.go").touch()
+        await ran(alerts)
+
+    story(tell)
+    said = [json.loads(line) for line in out.read_text().splitlines()]
+    assert [it["text"] for it in said if it["key"] == "foreign:0"] == [
+        "GPU 0 is used by grace.", "GPU 0 is used by grace and mallory and eve.",
+    ]  # fmt: skip
+    assert len([it for it in said if it["key"] == "foreign:1"]) == 1
+
 
 
 def with_condition(condition: Condition | None, **more: object) -> World:

@@ -9,7 +9,9 @@ import msgspec
 import pytest
 
 from jupyter_gpu.broker.health import LOST_SECONDS, Health, Seen, Sight
-from jupyter_gpu.core.conditions import condition_after
+from jupyter_gpu.broker.strikes import Strike
+from jupyter_gpu.core.conditions import after_word, condition_after
+from jupyter_gpu.core.events import DeviceMarked
 from jupyter_gpu.model import Card, CardEvent, Condition, Device, Policy, Reading, SeeCondition, Vitals
 
 from .ground import devices
@@ -47,6 +49,7 @@ class Board:
         )
         after = condition_after(self.device, told)
         if after is not self.device.condition:
+            self.health.hear_of_mark(DeviceMarked(at=self.now, device=self.device.uuid, condition=after))
             self.device = msgspec.structs.replace(
                 self.device, condition=after, condition_detail=seen.detail, condition_since=self.now
             )
@@ -57,8 +60,13 @@ class Board:
 
     def say_well(self) -> None:
         """An operator says so."""
+        left = after_word(self.device, () if self.seen is None else self.seen.wrong)
+        event = DeviceMarked(
+            at=self.now, device=self.device.uuid, by="op", condition=None if left is None else left.condition
+        )
+        self.health.hear_of_mark(event)
         self.device = msgspec.structs.replace(
-            self.device, condition=None, condition_detail="", condition_since=None, cordoned=False
+            self.device, condition=event.condition, condition_detail="", condition_since=None, cordoned=False
         )
 
 

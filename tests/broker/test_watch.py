@@ -560,7 +560,7 @@ def test_mig_devices_of_before_are_looked_for_once_more_soon_and_then_forgotten(
 
 
 def test_a_lost_card_lets_the_inventory_be_read_at_once_and_not_again_and_again(tmp_path: Path) -> None:
-    """Perhaps others are gone with it; what stays lost is looked for now and then."""
+    """Perhaps others are gone with it; what stays lost is looked for every few seconds."""
 
     async def tell(loop: Loop, watch: Watch, telemetry: FakeTelemetry) -> None:
         asked: list[float] = []

@@ -21,6 +21,7 @@ from jupyter_gpu.model import (
     State,
     Uncordon,
     WaitingReason,
+    Wrong,
 )
 from tests.world import CRASHED, DONE, HOUR, SAVED, Play, a_device, a_mig_device, a_spec
 
@@ -107,12 +108,47 @@ def test_a_card_that_comes_back_sick_has_what_it_shows():
     assert (condition(play), play.world.devices["gpu-0"].condition_detail) == (Condition.FAULTY, "Xid 79")
 
 
-def test_an_operator_may_end_a_loss_too():
-    """Their word counts for every condition."""
-    play = Play(1)
-    see(play, Condition.LOST)
+#: What an operator can know better than a reading: that it was mended, or never was what it seemed.
+ENDED_BY_WORD = {Condition.FAULTY, Condition.RESET_NEEDED, Condition.SUSPECT}
 
-    assert play.do(Uncordon(device="gpu-0", by="op")) == ["device-marked"]
+
+@pytest.mark.parametrize("had", Condition)
+def test_an_operators_word_ends_only_what_an_operator_can_know_better(had):
+    """The usual cordon and uncordon of maintenance gives nobody a card on which somebody else is, or that is gone."""
+    play = Play(1)
+    see(play, had, detail="why")
+    play.do(Cordon(device="gpu-0", by="op"))
+    waits = play.job()
+
+    said = play.do(Uncordon(device="gpu-0", by="op"))
+
+    if had in ENDED_BY_WORD:
+        assert said == ["device-marked", f"granted {waits}"]
+        assert condition(play) is None
+    else:
+        device = play.world.devices["gpu-0"]
+        assert said[0] == "device-marked"
+        assert play.state(waits) is State.QUEUED
+        assert (device.cordoned, device.condition, device.condition_detail) == (False, had, "why")
+        assert play.do(Uncordon(device="gpu-0", by="op")) == []
+
+
+@pytest.mark.parametrize("under", sorted(set(Condition) - ENDED_BY_WORD))
+def test_what_a_fault_has_hidden_is_there_once_the_fault_is_over(under):
+    """Only the gravest is told; the word that ends it leaves what else the newest reading shows, in the same step."""
+    play = Play(1)
+    see(play, Condition.FAULTY)
+    play.world.wrong["gpu-0"] = (
+        Wrong(condition=Condition.FAULTY, detail="Xid 48"),
+        Wrong(condition=under, detail="what it shows"),
+    )
+    waits = play.job()
+
+    play.do(Uncordon(device="gpu-0", by="op"))
+
+    device = play.world.devices["gpu-0"]
+    assert (device.condition, device.condition_detail) == (under, "what it shows")
+    assert play.state(waits) is State.QUEUED
 
 
 def test_an_index_that_moved_moves_nobody():
