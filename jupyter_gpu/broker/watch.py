@@ -84,9 +84,9 @@ class Watch:
         self._conditions = Conditions(loop, telemetry)
         self._foreign = Foreign(loop.alerts, self._people)
         self._shares = Shares(loop.alerts)
-        self._looked_at = 0.0
         self._shield = Shield()
         loop.on_mark = self._hear_of_mark
+        self._looked_at = 0.0
         self._must_look = False
         self._first_look: asyncio.Task[None] | None = None
         self._had_fault = False
@@ -185,13 +185,13 @@ class Watch:
         """Take how an attempt ended, `it` being the workload as it was before."""
         self._conditions.hear_of_end(it, attempt, outcome)
 
-    # -- samples
     def _hear_of_mark(self, event: DeviceMarked) -> None:
         """What is told agrees with what is shown at once, and after an operator's word all is news."""
         if self._conditions.hear_of_mark(event):
             self._loop.alerts.forget(event.device)
         self._tell_of_all()
 
+    # -- samples
 
     def on_sample(self, sample: Sample) -> None:
         """Keep the newest readings, tell the listeners, and note what changed about the devices."""
@@ -226,10 +226,10 @@ class Watch:
             for uuid in gone:
                 world.readings.pop(uuid, None)
                 world.uses.pop(uuid, None)
+                world.wrong.pop(uuid, None)
 
     def _tell_of_all(self) -> None:
         alerts, world = self._loop.alerts, self._loop.world
-                world.wrong.pop(uuid, None)
         fault = self._telemetry.fault
         tell_of_driver(alerts, None if fault == STARTING else fault)
         if fault is None:
@@ -282,11 +282,11 @@ class Watch:
         seen = self._conditions.look(device, reading)
         if seen is None:
             return
+        self._loop.world.wrong[device.uuid] = seen.wrong
         if seen.condition is Condition.LOST and device.condition is not Condition.LOST:
             self._must_look = True  # perhaps others are gone with it, or come in its place
         told = SeeCondition(device=device.uuid, condition=seen.condition, detail=seen.detail, was_reset=seen.was_reset)
         if changes(device, told):
-        self._loop.world.wrong[device.uuid] = seen.wrong
             self._spawn(self._tell(told))
 
     # -- holders

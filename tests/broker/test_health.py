@@ -9,7 +9,6 @@ import msgspec
 import pytest
 
 from jupyter_gpu.broker.health import LOST_SECONDS, Health, Seen, Sight
-from jupyter_gpu.broker.strikes import Strike
 from jupyter_gpu.core.conditions import after_word, condition_after
 from jupyter_gpu.core.events import DeviceMarked
 from jupyter_gpu.model import Card, CardEvent, Condition, Device, Policy, Reading, SeeCondition, Vitals
