@@ -84,7 +84,6 @@ class Watch:
         self._conditions = Conditions(loop, telemetry)
         self._foreign = Foreign(loop.alerts, self._people)
         self._shares = Shares(loop.alerts)
-        self._shield = Shield()
         loop.on_mark = self._hear_of_mark
         self._looked_at = 0.0
         self._must_look = False
