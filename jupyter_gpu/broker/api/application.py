@@ -10,7 +10,7 @@ import weakref
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import unquote, urlsplit
+from urllib.parse import unquote
 
 from tornado.httputil import HTTPServerRequest
 from tornado.web import Application, RequestHandler
@@ -69,9 +69,10 @@ class Api(Application):
 
     def link(self, request: HTTPServerRequest, path: str | None = None) -> str:
         """A path of ours, or what was asked for, as it is written where the request came from."""
-        uri = urlsplit(str(request.uri))
-        before, own = self._split(uri.path)
-        return f"{before}{path}" if path is not None else f"{before}{own}{'?' if uri.query else ''}{uri.query}"
+        # Not as a URL, in which two slashes begin the name of a host.
+        asked, mark, query = str(request.uri).partition("?")
+        before, own = self._split(asked)
+        return f"{before}{path}" if path is not None else f"{before}{own}{mark}{query}"
 
     def _split(self, path: str) -> tuple[str, str]:
         """What stands before our own path, and that; proxies join paths with two slashes, or encode what was not."""

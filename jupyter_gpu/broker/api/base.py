@@ -248,7 +248,10 @@ class Base(RequestHandler):
             both: set[asyncio.Future[Any]] = {task, self._closed}
             again = self.application.gate.again_seconds
             while not (await asyncio.wait(both, timeout=again, return_when=asyncio.FIRST_COMPLETED))[0]:
+                before = self.caller.scopes
                 await self._admit_again()
+                if before - self.caller.scopes:  # what it began with is theirs no more, perhaps
+                    self._send_away(NotAllowed("What you may do here has changed.", hint="Ask again."))
             if not task.done():
                 self._break_off()
             return task.result()
@@ -256,11 +259,9 @@ class Base(RequestHandler):
             task.cancel()
 
     def _break_off(self) -> NoReturn:
-        """Nobody waits, or the broker stops; an answer that has begun is cut then, so that it does not look whole."""
+        """Nobody waits, or the broker stops."""
         if self.application.is_closing:
-            if not self._headers_written:
-                raise stopped()
-            self.request.connection.close()  # type: ignore[union-attr]
+            self._send_away(stopped())
         raise Finish
 
     async def closed(self, seen: Callable[[], None]) -> None:
@@ -276,11 +277,15 @@ class Base(RequestHandler):
             self.must_have(Scope.READ)
         except BrokerUnavailable:
             return
-        except NotAllowed:
-            if not self._headers_written:
-                raise
-            self.request.connection.close()  # type: ignore[union-attr] # cut, so that it does not look whole
-            raise Finish from None
+        except NotAllowed as error:
+            self._send_away(error)
+
+    def _send_away(self, error: GpuError) -> NoReturn:
+        """Say why; an answer that has begun is cut instead, so that it does not look whole."""
+        if not self._headers_written:
+            raise error
+        self.request.connection.close()  # type: ignore[union-attr]
+        raise Finish
 
     # -- errors
 
