@@ -26,27 +26,39 @@ _LOAD, _AND, _JUMP, _JUMP_UNLESS, _SET, _EXIT = 0x61, 0x54, 0x05, 0x55, 0xB7, 0x
 BLOCK, CHARACTER = 1, 2
 
 
-def program(nodes: list[tuple[int, int, int]]) -> bytes:
-    """Write the instructions that refuse these (kind, major, minor) and allow all else."""
+def program(nodes: list[tuple[int, int, int]], whole: list[tuple[int, list[int]]]) -> bytes:
+    """Write the instructions that refuse these (kind, major, minor) and allow all else.
+
+    Of `whole` (major, minors) all character devices but those minors are refused, also those that come to be later.
+    """
     steps = [
         (_LOAD, 0x12, 0, 0),  # r2 = what kind of access to what kind of device
         (_AND, 0x02, 0, 0xFFFF),  # only the latter
         (_LOAD, 0x13, 4, 0),  # r3 = major
         (_LOAD, 0x14, 8, 0),  # r4 = minor
     ]
-    refuse = len(steps) + 4 * len(nodes) + 2
+    allow = len(steps) + 4 * len(nodes) + sum(3 + 2 * len(minors) for _, minors in whole)
+    refuse = allow + 2
     for kind, major, minor in nodes:
         steps += [(_JUMP_UNLESS, 2, 3, kind), (_JUMP_UNLESS, 3, 2, major), (_JUMP_UNLESS, 4, 1, minor)]
         steps += [(_JUMP, 0, refuse - len(steps) - 1, 0)]
+    for major, minors in whole:
+        after = len(steps) + 3 + 2 * len(minors)
+        steps += [(_JUMP_UNLESS, 2, after - len(steps) - 1, CHARACTER)]
+        steps += [(_JUMP_UNLESS, 3, after - len(steps) - 1, major)]
+        for minor in minors:
+            steps += [(_JUMP_UNLESS, 4, 1, minor)]
+            steps += [(_JUMP, 0, allow - len(steps) - 1, 0)]
+        steps += [(_JUMP, 0, refuse - len(steps) - 1, 0)]
     steps += [(_SET, 0, 0, 1), (_EXIT, 0, 0, 0)]
-    if nodes:  # the kernel takes no program of which a part is never reached
+    if nodes or whole:  # the kernel takes no program of which a part is never reached
         steps += [(_SET, 0, 0, 0), (_EXIT, 0, 0, 0)]
     return b"".join(struct.pack("=BBhi", *step) for step in steps)
 
 
-def load(nodes: list[tuple[int, int, int]]) -> int:
+def load(nodes: list[tuple[int, int, int]], whole: list[tuple[int, list[int]]]) -> int:
     """Give the program to the kernel; an fd of it. OSError where the kernel will not have it."""
-    raw = program(nodes)
+    raw = program(nodes, whole)
     code, licence = ctypes.create_string_buffer(raw, len(raw)), ctypes.create_string_buffer(b"BSD")
     asked = struct.pack(
         "=IIQQIIQII16sII", _PROG_TYPE_CGROUP_DEVICE, len(raw) // 8, ctypes.addressof(code), ctypes.addressof(licence),
@@ -55,11 +67,11 @@ def load(nodes: list[tuple[int, int, int]]) -> int:
     return _bpf(_PROG_LOAD, asked)
 
 
-def deny(folder: str, nodes: list[tuple[int, int, int]]) -> None:
+def deny(folder: str, nodes: list[tuple[int, int, int]], whole: list[tuple[int, list[int]]]) -> None:
     """Refuse these nodes to whatever is in the cgroup, now or later. OSError where that cannot be done."""
     cgroup = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        loaded = load(nodes)
+        loaded = load(nodes, whole)
         try:
             _bpf(_PROG_ATTACH, struct.pack("=IIII", cgroup, loaded, _ATTACH_CGROUP_DEVICE, _ALLOW_MULTI))
         finally:

@@ -4,8 +4,8 @@ The layers are tried in their order, each by a probe: a start like any other, th
 without rights, that withholds every node there is and then tries to open each. The first whose probe is refused
 everywhere is taken, and only then isolation is called enforced. It is called advisory again, with the reason, as
 soon as any job's own probe gets in where it should not, and while a job runs as root, which no layer holds, or one
-that began before a node was there. Nodes that come, go or change are tried anew. Where there is nothing to keep apart
-nothing is done.
+that began before a node was there and that its layer does not keep from it. Nodes that come, go or change, and mounts
+that show them a second time, are tried anew. Where there is nothing to keep apart nothing is done.
 """
 
 from __future__ import annotations
@@ -17,11 +17,12 @@ import os
 import pwd
 import shutil
 import subprocess
-from collections.abc import Callable, Iterable
+import time
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from ...model import IsolationView
-from . import bpf, cgroup, files, isolation, landlock
+from ...model import Device, IsolationView
+from . import bpf, cgroup, files, isolation, landlock, procs, reach
 from .spool import PROBE, Spool, make_folder
 
 log = logging.getLogger(__name__)
@@ -52,8 +53,11 @@ class Guard:
         self._layer = ""
         self._program = ""
         self._nodes: frozenset[str] = frozenset()
-        #: What the nodes were when they were last tried: the driver's helper makes them late, and anew.
-        self._kinds: frozenset[tuple[str, int, int]] = frozenset()
+        #: Where mounts show the same nodes again, and the list of mounts that says so.
+        self._twins: dict[str, tuple[str, ...]] = {}
+        self._mounts = b""
+        #: What was there when it was last tried: the driver's helper makes nodes late, and anew.
+        self._there: frozenset[reach.Node] = frozenset()
         #: Every node was tried with the layer, and each was refused.
         self._is_proven = False
         self._detail = ""
@@ -61,6 +65,7 @@ class Guard:
         self._breach = ""
         #: Jobs that no layer holds, and why.
         self._loose: dict[tuple[int, int], str] = {}
+        self._jobs: dict[tuple[int, int], reach.Job] = {}
         self._finding: asyncio.Task[None] | None = None
         self._heard: dict[str, asyncio.Event] = {}
         self._serial = 0
@@ -101,12 +106,16 @@ class Guard:
 
     def look(self) -> None:
         """Try the nodes again where they are no longer what they were."""
-        if self._nodes and _kinds(self._nodes) != self._kinds:
+        if self._nodes and (self._find_twins(self._nodes) or reach.nodes_at(self._paths()) != self._there):
             self._try_anew(self._nodes)
 
     def _try_anew(self, wanted: frozenset[str]) -> None:
         self._nodes, self._is_proven, self._breach = wanted, False, ""
-        self._kinds = _kinds(wanted)
+        self._find_twins(wanted, anew=True)
+        self._there = reach.nodes_at(self._paths())
+        for key, job in self._jobs.items():
+            if found := reach.late(job, self._there):
+                self._loose.setdefault(key, f"job {key[0]} began before {_named(found)} came to be")
         self._detail = "not probed yet"
         if self._finding:
             self._finding.cancel()
@@ -114,30 +123,55 @@ class Guard:
         if wanted and LAYERS[self._choice]:
             self._finding = asyncio.get_running_loop().create_task(self._find(wanted))
 
-    def fence(self, nodes: Iterable[str]) -> dict[str, Any] | None:
+    def _find_twins(self, nodes: frozenset[str], *, anew: bool = False) -> bool:
+        """Look where else the nodes are shown, if the mounts have changed; whether that has."""
+        try:
+            mounts = procs.slurp("/proc/self/mountinfo")
+        except OSError:
+            return False
+        if mounts == self._mounts and not anew:
+            return False
+        before = self._twins
+        self._mounts, self._twins = mounts, reach.twins_of(nodes, mounts.decode("utf-8", "surrogateescape"))
+        return before != self._twins
+
+    def _paths(self) -> Iterable[str]:
+        return {*self._nodes, *(twin for twins in self._twins.values() for twin in twins)}
+
+    def fence(self, nodes: Iterable[str], devices: Sequence[Device] = ()) -> dict[str, Any] | None:
         """What a spec says of it; None where there is nothing to withhold, or nothing to do so by."""
-        return self._fence(self._layer, sorted(nodes)) if self._layer and nodes else None
+        return self._fence(self._layer, sorted(nodes), devices) if self._layer and nodes else None
 
     def started(self, key: tuple[int, int], fence: dict[str, Any] | None, uid: int | None) -> None:
         """A job is about to run; `uid`: the user that it becomes, None where it stays who we are."""
+        self._jobs[key] = reach.Job(fence, reach.nodes_at(self._paths()))
+        self._is_loose_as_root(key, fence, uid)
+
+    def _is_loose_as_root(self, key: tuple[int, int], fence: dict[str, Any] | None, uid: int | None) -> None:
         if fence and (os.geteuid() if uid is None else uid) == 0:
             self._loose[key] = f"job {key[0]} runs as root, and root can leave every layer"
 
     def adopted(self, key: tuple[int, int], folder: str) -> None:
         """An earlier broker has started it."""
         spec = files.read(f"{folder}/{files.SPEC}") or {}
-        self.started(key, spec.get("isolation"), spec.get("uid"))
+        began_at = time.time()
+        with contextlib.suppress(OSError):
+            began_at = os.stat(f"{folder}/{files.MARK}").st_mtime  # noqa: PTH116
+        self._jobs[key] = reach.Job(spec.get("isolation"), began_at=began_at)
+        self._is_loose_as_root(key, spec.get("isolation"), spec.get("uid"))
 
     def ended(self, key: tuple[int, int], outcome: dict[str, Any]) -> None:
         """There is an outcome; its tree may still live."""
         if outcome.get("gone"):
             self._loose.pop(key, None)
+            self._jobs.pop(key, None)
         self._blame(key, outcome.get("isolation"))
 
     def told(self, key: tuple[int, int], found: dict[str, Any]) -> None:
         """The probe of a job that runs has told: what it could open, and what was not there and so is not withheld."""
-        if found["missing"] and found["by"] != isolation.LANDLOCK:  # which withholds what is made later, too
-            self._loose.setdefault(key, f"job {key[0]} began before {_named(found['missing'])} came to be")
+        missing = [node for node in found["missing"] if node in self._nodes]
+        if missing and found["by"] != isolation.LANDLOCK:  # which withholds what is made later, too
+            self._loose.setdefault(key, f"job {key[0]} began before {_named(missing)} came to be")
         self._blame(key, found)
 
     def _blame(self, key: tuple[int, int], found: dict[str, Any] | None) -> None:
@@ -214,11 +248,26 @@ class Guard:
         failed = {"opened": [], "missing": [], "why": outcome.get("detail", ""), "failed": True}
         return outcome.get("isolation") or failed
 
-    def _fence(self, layer: str, nodes: list[str]) -> dict[str, Any]:
+    def _fence(self, layer: str, nodes: list[str], devices: Sequence[Device] = ()) -> dict[str, Any]:
         fence: dict[str, Any] = {"by": layer, "withheld": nodes}
+        if layer == isolation.CGROUP_2:
+            fence["whole"] = self._whole(nodes, devices)
+        if layer == isolation.LANDLOCK:
+            fence["folders"] = reach.folders_of(self._nodes)
+        if layer in (isolation.LANDLOCK, isolation.BUBBLEWRAP):  # which go by paths; numbers are the same everywhere
+            fence["also"] = sorted({twin for node in nodes for twin in self._twins.get(node, ())} - set(nodes))
         if layer == isolation.BUBBLEWRAP:
             fence["program"] = self._program
         return fence
+
+    def _whole(self, nodes: list[str], devices: Sequence[Device]) -> list[tuple[int, list[int]]]:
+        """The majors that are refused as a whole; none where a node that the job needs might be among them.
+
+        That is where its own are not all there yet, or a driver does not tell which they are.
+        """
+        own = {*self._nodes, *(node for device in devices for node in device.nodes)}.difference(nodes)
+        untold = any(len(device.nodes) <= (device.card is not None) for device in devices)
+        return [] if untold or len(reach.nodes_at(own)) < len(own) else reach.whole_of(own, reach.majors())
 
     def _why_not(self, layer: str) -> str:
         """Why this layer cannot be had here; empty where it can, as far as that shows without a probe."""
@@ -234,7 +283,7 @@ class Guard:
         if not self._spool.has_cgroup_2:
             return "there is no cgroup of version 2 that we may make others in"
         try:
-            os.close(bpf.load([]))
+            os.close(bpf.load([], []))
         except OSError as error:
             return f"the kernel takes no program of ours ({error.strerror})"
         return ""
@@ -255,16 +304,6 @@ def _trouble(found: dict[str, Any] | None) -> str:
 def _of_layers(trouble: str, layers: list[str]) -> str:
     """The same trouble of several is told once; one that is of no layer, without them."""
     return f"{' and '.join(layers)}: {trouble}" if layers else trouble
-
-
-def _kinds(nodes: Iterable[str]) -> frozenset[tuple[str, int, int]]:
-    """What stands at these paths: the number of each device, and who may open it."""
-    found = set()
-    for node in nodes:
-        with contextlib.suppress(OSError):
-            seen = os.stat(node)  # noqa: PTH116
-            found.add((node, seen.st_rdev, seen.st_mode))
-    return frozenset(found)
 
 
 def _named(nodes: list[str]) -> str:

@@ -34,7 +34,8 @@ def prepare(spec: dict[str, Any]) -> None:
         return
     try:
         if fence["by"] == CGROUP_2:
-            bpf.deny(_folder_with(spec["cgroups"], "cgroup.controllers"), _numbers(fence["withheld"]))
+            whole = [(major, minors) for major, minors in fence.get("whole", ())]
+            bpf.deny(_folder_with(spec["cgroups"], "cgroup.controllers"), _numbers(fence["withheld"]), whole)
         elif fence["by"] == CGROUP_1:
             _deny(_folder_with(spec["cgroups"], "devices.deny"), _numbers(fence["withheld"]))
         elif fence["by"] == BUBBLEWRAP:
@@ -48,7 +49,7 @@ def give_up(spec: dict[str, Any]) -> None:
     fence = spec.get("isolation")
     if fence and fence["by"] == LANDLOCK:
         try:
-            landlock.withhold(fence["withheld"])
+            landlock.withhold(fence["withheld"], fence.get("folders", []))
         except OSError as error:
             fence["why"] = f"its rules could not be set: {error.strerror}"
 
@@ -62,10 +63,10 @@ def become(spec: dict[str, Any], environment: dict[str, str], report: int) -> No
     argv = None if spec["argv"] is None else [os.fsencode(word) for word in spec["argv"]]
     raw = {os.fsencode(name): os.fsencode(value) for name, value in environment.items()}
     if fence and fence["by"] == BUBBLEWRAP and "why" not in fence:
-        _go_inside(spec, inside.pack([os.fsencode(node) for node in fence["withheld"]], argv, raw), report)
+        _go_inside(spec, inside.pack([os.fsencode(node) for node in _tried(fence)], argv, raw), report)
     if fence:
         why = {"why": fence["why"]} if "why" in fence else {}
-        inside.say_found(report, inside.probe(fence["withheld"]) | why)
+        inside.say_found(report, inside.probe(_tried(fence)) | why)
     if argv is None:
         os._exit(0)
     inside.execute(argv, raw)
@@ -78,7 +79,7 @@ def found(spec: dict[str, Any], findings: dict[str, Any]) -> dict[str, Any] | No
         return None
     said = {name: told.get(name) for name in ("opened", "missing")}
     lists = {
-        name: [node for node in fence["withheld"] if isinstance(nodes, list) and node in nodes]
+        name: [node for node in _tried(fence) if isinstance(nodes, list) and node in nodes]
         for name, nodes in said.items()
     }
     return {"by": fence["by"], "why": str(told.get("why", ""))[:300], **lists}
@@ -94,6 +95,11 @@ def failed(said: bytes) -> dict[str, Any]:
     """Make the outcome of that, which is no fault of the job's."""
     why = said.strip().rpartition(b"\n")[2].decode("utf-8", "replace")[:300]
     return {"end": "launch-failed", "detail": f"could not start it in bubblewrap: {why}", "engine_fault": True}
+
+
+def _tried(fence: dict[str, Any]) -> list[str]:
+    """The nodes that are withheld, and the other paths at which these stand."""
+    return [*fence["withheld"], *fence.get("also", ())]
 
 
 def _folder_with(folders: list[str], file: str) -> str:
@@ -135,7 +141,7 @@ def _go_inside(spec: dict[str, Any], packed: bytes, report: int) -> None:
         fence["why"] = f"there is no Python that {spec['account']} may run"
         return
     words = [fence["program"], "--die-with-parent", "--dev-bind", "/", "/"]
-    for node in {os.path.realpath(node) for node in fence["withheld"]}:
+    for node in {os.path.realpath(node) for node in _tried(fence)}:
         if os.path.exists(node):  # noqa: PTH110
             words += ["--ro-bind", os.devnull, node]  # such a mount opens no devices, whatever they are
     # Open files, so that bubblewrap and Python run in an environment of ours, whatever the job's says of libraries.

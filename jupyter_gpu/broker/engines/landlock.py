@@ -2,11 +2,11 @@
 
 Landlock knows only what is allowed, and allows whole folders. So all is allowed that is there now, save the way down to
 the nodes that are to be withheld: on that way each entry by itself. What is made later right in a folder on the way
-(that is "/" and "/dev") cannot be opened, which for a device that is plugged in later is as it should be; /dev/shm,
-/dev/pts and the like are folders beside the way. Only opening for reading and writing is governed; and moving files
-between folders, which Landlock forbids unless it is asked, is allowed. What it brings with it cannot be helped: no
-mounts, so no containers of the user's own; no looking into processes outside; and for who is not root no setuid
-programs like sudo. Standard library only: the launcher imports it.
+(that is "/", "/dev" and "/dev/nvidia-caps") cannot be opened, which for a device that is plugged in later, or a card
+that is split anew, is as it should be; /dev/shm, /dev/pts and the like are folders beside the way. Only opening for
+reading and writing is governed; and moving files between folders, which Landlock forbids unless it is asked, is
+allowed. What it brings with it cannot be helped: no mounts, so no containers of the user's own; no looking into
+processes outside; and for who is not root no setuid programs like sudo. Standard library only: the launcher imports it.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ def why_not() -> str:
     return "" if version >= _VERSION else "this kernel's is too old to let files be moved between folders"
 
 
-def withhold(nodes: list[str]) -> None:
-    """Give up these nodes for good. OSError where that cannot be done."""
+def withhold(nodes: list[str], folders: list[str]) -> None:
+    """Give up these nodes, and what is made later in these folders, for good. OSError where that cannot be done."""
     closed = {os.path.realpath(node) for node in nodes}
     way = {"/"}
-    for node in closed:
+    for node in [*closed, *(os.path.join(os.path.realpath(folder), "*") for folder in folders)]:  # noqa: PTH118
         while (node := os.path.dirname(node)) not in way:  # noqa: PTH120
             way.add(node)
     asked = ctypes.create_string_buffer(struct.pack("=Q", _OF_A_FOLDER), 8)

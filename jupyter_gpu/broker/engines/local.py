@@ -149,7 +149,7 @@ class LocalEngine:
             if entry.sighting.stage is not Stage.HANDED_OVER or entry.unwanted:
                 return  # called off meanwhile
             if fresh or not entry.is_marked:
-                fence = self._guard.fence(attempt.withheld)
+                fence = self._guard.fence(attempt.withheld, attempt.devices)
                 self._spool.write(attempt, entry.folder, account, fence, fresh=fresh)
                 self._guard.started(entry.key, fence, account.uid)
             entry.prepared = True
