@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 import click
@@ -26,15 +26,21 @@ _SUCCESSES = ("succeeded", "released")
 
 
 def _change(
-    face: Face, workloads: tuple[int, ...], act: Callable[[int], WorkloadView], said: Callable[[WorkloadView], str]
+    face: Face,
+    workloads: tuple[int, ...],
+    act: Callable[[int], WorkloadView],
+    said: Callable[[WorkloadView], str],
+    *,
+    in_order: Callable[[Sequence[int]], Sequence[int]] | None = None,
 ) -> int:
     """Change several: each is told, a failure stops none, and the first failure gives the exit code."""
     from ..model import WorkloadPage
 
     # The same one twice is one, or the second would be told as a conflict.
-    done, code = for_each(face, dict.fromkeys(workloads), lambda it: _told(face, act(it), said))
+    wanted = tuple(dict.fromkeys(workloads))
+    done, code = for_each(face, wanted if in_order is None else in_order(wanted), lambda it: _told(face, act(it), said))
     if face.as_json and done:
-        face.document(WorkloadPage(items=tuple(done)))
+        face.document(WorkloadPage(items=tuple(sorted(done, key=lambda it: wanted.index(it.id)))))
     return code
 
 
@@ -163,8 +169,24 @@ def goes_on(face: Face, workload: int) -> str:
 @json_option
 @pass_face
 def cancel(face: Face, workloads: tuple[int, ...]) -> int:
-    """End workloads that run, with their grace, and give up the places of those that wait."""
-    return _change(face, workloads, face.client.cancel, lambda it: f"{title(it)} {_is_over(it, face.now())}.")
+    """End workloads that run, with their grace, and give up the places of those that wait.
+
+    Of several those that wait are first, or they would get the GPUs of those that run.
+    """
+    return _change(
+        face,
+        workloads,
+        face.client.cancel,
+        lambda it: f"{title(it)} {_is_over(it, face.now())}.",
+        in_order=lambda wanted: _waiting_first(face, wanted),
+    )
+
+
+def _waiting_first(face: Face, wanted: Sequence[int]) -> Sequence[int]:
+    if len(wanted) == 1:
+        return wanted
+    waiting = [it.id for it in face.client.workloads(state="queued") if it.id in wanted]
+    return [*sorted(waiting, key=wanted.index), *(it for it in wanted if it not in waiting)]
 
 
 def _is_over(it: WorkloadView, now: float) -> str:
@@ -174,6 +196,8 @@ def _is_over(it: WorkloadView, now: float) -> str:
         return "is given back"
     if it.notice is None:
         return "is ending already"
+    if it.started_at is None:
+        return "is being cancelled before it has begun"
     return f"is being cancelled: it may save until {moment(it.notice.yield_by, now)}, then it is ended by force"
 
 

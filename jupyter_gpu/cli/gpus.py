@@ -5,20 +5,19 @@ Pure: documents in, things that rich can show out.
 
 from __future__ import annotations
 
-import textwrap
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+from rich.cells import cell_len
 from rich.console import RenderableType
+from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
 from ..model import CardView, DeviceView, UseKind, UseView
-from ..units import MISSING, format_bytes
+from ..units import MISSING, format_bytes, format_when
 from .picture import in_rows
-from .tables import make_table
-from .text import CONDITIONS, note_text, part_text, safe, slowed_text, split_text
-
-_UUID_CELLS = 40
+from .tables import GAP, cells_of, make_table
+from .text import condition_text, note_text, part_text, safe, sentence, slowed_text, split_text
 
 _WHOSE = {
     UseKind.ASTRAY: "outside its reservation",
@@ -32,20 +31,28 @@ _WHOSE = {
 
 
 def list_devices(
-    devices: Sequence[DeviceView], cards: Iterable[CardView], *, all_uses: bool = False
+    devices: Sequence[DeviceView], cards: Iterable[CardView], now: float, *, all_uses: bool = False, width: int = 80
 ) -> Iterator[RenderableType]:
     """The list, and below it who is on the GPUs without a lease, or everybody who is on them."""
-    table = make_table(">GPU", "UUID", "class", ">memory", last="state")
-    for it in in_rows(devices, cards):
-        if isinstance(it, CardView):
-            number, kind, state, more = str(it.index), "", "MIG", _of_card(it, devices)
-        else:
-            number, kind, state, more = it.number, it.device_class, _state(it), ", ".join(_more(it))
-        # What more there is to say is as wide as a UUID, so that the state has room beside it.
-        named = Text.assemble(safe(it.uuid), "\n", ("\n".join(textwrap.wrap(more, _UUID_CELLS)), "dim"))
-        table.add_row(number, named, Text(safe(kind)), format_bytes(it.memory_total_bytes), Text(safe(state)))
-    yield table
-    uses = [(device, use) for device in devices for use in device.uses if all_uses or use.foreign]
+    rows = in_rows(devices, cards)
+    columns = {
+        ">GPU": [it.number if isinstance(it, DeviceView) else str(it.index) for it in rows],
+        "UUID": [safe(it.uuid) for it in rows],
+        "class": [safe(it.device_class) if isinstance(it, DeviceView) else "" for it in rows],
+        ">memory": [format_bytes(it.memory_total_bytes) for it in rows],
+        "state": [_state(it) if isinstance(it, DeviceView) else _of_card(it, devices) for it in rows],
+    }
+    shown = _fitting(columns, width)
+    widths = {name: max(map(cell_len, (name.lstrip(">"), *cells))) for name, cells in shown.items()}
+    yield Text(_line(widths, {name: name.lstrip(">") for name in shown}), style="dim")
+    for row, it in enumerate(rows):
+        yield Text(_line(widths, {name: cells[row] for name, cells in shown.items()}))
+        spared = [cells[row] for name, cells in columns.items() if name not in shown and cells[row]]
+        more = _more(it, devices, now)
+        below = (", ".join([*spared, *more[:1]]), *more[1:])
+        yield Padding(Text("\n".join(below), style="dim"), (0, 0, 0, widths[">GPU"] + GAP))
+    # In the same order: a MIG device stands with its GPU.
+    uses = [(it, use) for it in rows if isinstance(it, DeviceView) for use in it.uses if all_uses or use.foreign]
     if uses:
         yield ""
         yield uses_table(uses)
@@ -54,28 +61,61 @@ def list_devices(
         yield "Nobody is on the GPUs, as far as their processes can be listed."
 
 
+def _fitting(columns: Mapping[str, Sequence[str]], width: int) -> dict[str, Sequence[str]]:
+    """Of the columns as many as fit on a line; what is spared is told on the next one."""
+    shown = dict(columns)
+    for name in (">memory", "class"):
+        # There is a gap behind each but the last.
+        if cells_of(shown) - 2 * GAP <= width:
+            break
+        del shown[name]
+    return shown
+
+
+def _line(widths: Mapping[str, int], cells: Mapping[str, str]) -> str:
+    parts = []
+    for name, cell in cells.items():
+        blank = " " * (widths[name] - cell_len(cell))
+        parts.append(blank + cell if name.startswith(">") else cell + blank)
+    return (" " * GAP).join(parts).rstrip()
+
+
 def _of_card(card: CardView, devices: Iterable[DeviceView]) -> str:
-    what = split_text(card, sum(it.card == card.uuid for it in devices))
-    return what if card.temperature_celsius is None else f"{what}, {card.temperature_celsius}°C"
+    return "MIG" if any(it.card == card.uuid for it in devices) else "MIG, empty"
 
 
-def _more(it: DeviceView) -> list[str]:
-    """What more is known of a GPU, as far as it is."""
+def _more(it: DeviceView | CardView, devices: Iterable[DeviceView], now: float) -> list[str]:
+    """What more is known of a GPU, as far as it is: a line of what it is, and one of what is wrong with it."""
+    heat = [] if it.temperature_celsius is None else [f"{it.temperature_celsius}°C"]
+    if isinstance(it, CardView):
+        return [", ".join([split_text(it, sum(one.card == it.uuid for one in devices)), *heat])]
     more = [safe(it.name), f"pool {safe(it.pool)}"]
     more += ["SIMULATED"] if it.simulated else []
-    more += [] if it.temperature_celsius is None else [f"{it.temperature_celsius}°C"]
+    more += heat
     more += ["may be shared"] if it.shareable and (it.workloads or it.condition is not None) else []
-    return [*more, *(told for told in (slowed_text(it.slowed_by), note_text(it)) if told)]
+    more += [told for told in (slowed_text(it.slowed_by), note_text(it)) if told]
+    return [", ".join(more), *_evidence(it, now)]
+
+
+def _evidence(it: DeviceView, now: float) -> list[str]:
+    """Since when it is not well, and on what evidence."""
+    if it.condition is None:
+        return []
+    parts = [] if it.condition_since is None else [f"since {format_when(it.condition_since, now)}"]
+    parts += [safe(it.condition_detail)] if it.condition_detail else []
+    return [sentence(": ".join(parts))] if parts else []
 
 
 def _state(it: DeviceView) -> str:
     if it.condition is not None:
-        return CONDITIONS[it.condition]
-    if it.cordoned:
-        return "cordoned"
+        return condition_text(it, with_detail=False)
     if it.workloads and it.memory_leased_bytes:
-        return f"{part_text(it.memory_leased_bytes, it.memory_total_bytes)} leased, by {len(it.workloads)}"
-    return "held" if it.workloads else "free"
+        held = f"{part_text(it.memory_leased_bytes, it.memory_total_bytes)} leased, by {len(it.workloads)}"
+    else:
+        held = "held" if it.workloads else ""
+    if it.cordoned:
+        return f"{held}; cordoned" if held else "cordoned"
+    return held or "free"
 
 
 def uses_table(uses: Iterable[tuple[DeviceView, UseView]]) -> Table:

@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING
 import click
 
 from ..errors import BrokerUnavailable, Conflict
+from ..model import UseKind
 from .base import Face, for_each, json_option, pass_face
 from .see import devices_of
-from .text import safe
+from .text import CONDITIONS, safe
 from .words import DeviceName
 
 if TYPE_CHECKING:
-    from ..model import BrokerView, DeviceView
+    from ..model import BrokerView, DeviceView, UseView
 
 devices_argument = click.argument("devices", type=DeviceName(), nargs=-1, required=True, metavar="GPU...")
 
@@ -50,20 +51,41 @@ def _named(workloads: Sequence[int]) -> str:
 
 def _cordoned(before: DeviceView | None, it: DeviceView) -> str:
     already = " already" if before is not None and before.cordoned else ""
-    runs = f"what runs on it goes on ({_named(it.workloads)})" if it.workloads else "nothing runs on it"
-    return f"is cordoned{already}; {runs}."
+    goes_on = f"what runs on it goes on ({_named(it.workloads)})" if it.workloads else ""
+    return f"is cordoned{already}; {_and_strangers(it, goes_on)}."
+
+
+def _and_strangers(it: DeviceView, leased: str) -> str:
+    """What of the queue is on a device, and what else: nothing runs there only where nobody at all is seen."""
+    foreign = [use for use in it.uses if use.foreign]
+    alive = [use for use in foreign if use.kind is not UseKind.DEAD]
+    parts = [leased or ("no workload holds it" if foreign or it.condition is not None else "nothing runs on it")]
+    if alive:
+        runs = "a process runs on it" if len(alive) == 1 else f"{len(alive)} processes run on it"
+        parts.append(f"{runs} without a lease ({', '.join(_process(use) for use in alive[:_MOST_NAMED])})")
+    elif foreign:
+        parts.append("memory of a process that has ended is still counted on it")
+    return ", and ".join(parts)
+
+
+def _process(use: UseView) -> str:
+    return f"pid {use.pid}" + (f", {safe(use.name)}" if use.name else "")
+
+
+_MOST_NAMED = 3
 
 
 def _uncordoned(before: DeviceView | None, _: DeviceView) -> str:
     if before is not None and not before.cordoned and before.condition is None:
         return "was not cordoned; it gets leases as before."
+    if before is not None and before.condition is not None:
+        return f"gets leases again, unless what it had ({CONDITIONS[before.condition]}) is seen anew."
     return "gets leases again."
 
 
 def _drained(_: DeviceView | None, it: DeviceView) -> str:
-    if not it.workloads:
-        return "is cordoned; nothing runs on it."
-    return f"is cordoned, and the work on it has been asked to yield ({_named(it.workloads)})."
+    asked = f"the work on it has been asked to yield ({_named(it.workloads)})" if it.workloads else ""
+    return f"is cordoned; {_and_strangers(it, asked)}."
 
 
 @click.command(short_help="Give no new leases on GPUs.")

@@ -6,7 +6,7 @@ Pure: documents in, things that rich can show out. Colour only repeats what the 
 from __future__ import annotations
 
 import io
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 from rich.console import Console, Group, RenderableType
 from rich.padding import Padding
@@ -15,7 +15,7 @@ from rich.text import Text
 
 from ..model import CardView, DeviceView, IsolationView, QuotaView, State, Status, WaitingReason, WorkloadView
 from ..units import MISSING, format_seconds, format_when
-from .tables import clip, make_table, states_of, work_table
+from .tables import cells_of, clip, make_table, states_of, work_table
 from .text import condition_text, memory_text, note_text, part_text, plural, safe, sentence, split_text
 
 BAR_CELLS = 8
@@ -49,7 +49,7 @@ def status_picture(
     mine = [it for it in status.workloads if it.is_mine]
     head: list[RenderableType] = [_headline(status, note)]
     head += [Text(f"! {sentence(it)}", style="yellow") for it in (*status.warnings, *_alerts(status))]
-    devices: list[RenderableType] = ["", _devices(status, fancy=fancy)]
+    devices: list[RenderableType] = ["", _devices(status, fancy=fancy, width=width)]
     work: list[RenderableType] = ["", _heading("Your work"), *_work(status, mine, width)]
     reasons = _reasons(mine)
     rest = _rest(status)
@@ -76,10 +76,18 @@ def _alerts(status: Status) -> Iterator[str]:
     return (it.text for it in status.alerts if it.text not in status.warnings)
 
 
-def _devices(status: Status, *, fancy: bool) -> RenderableType:
+def _devices(status: Status, *, fancy: bool, width: int) -> RenderableType:
     if not status.devices and not status.cards:
         return Text("No GPUs. `jupyter gpu doctor` says why.")
-    return devices_table(status.devices, status.workloads, status.at, cards=status.cards, fancy=fancy)
+    return devices_table(
+        status.devices,
+        status.workloads,
+        status.at,
+        cards=status.cards,
+        told=frozenset(it.device for it in status.alerts if it.device is not None),
+        fancy=fancy,
+        width=width,
+    )
 
 
 def _rest(status: Status) -> list[RenderableType]:
@@ -124,19 +132,46 @@ def devices_table(
     now: float,
     *,
     cards: Iterable[CardView] = (),
+    told: Collection[str] = (),
     fancy: bool = True,
+    width: int = 80,
 ) -> Table:
-    """One line per GPU: what it is, how full, how busy, and who holds it until when. MIG devices stand under theirs."""
+    """One line per GPU: what it is, how full, how busy, and who holds it until when. MIG devices stand under theirs.
+
+    Of those that are `told` of above, in an alert, what is wrong is only named.
+    """
     by_id = {it.id: it for it in workloads}
+    rows = in_rows(devices, cards)
+    held = [
+        _split(it, devices)
+        if isinstance(it, CardView)
+        else held_by_text(it, by_id, now, is_told=it.uuid in told) + _noted(it)
+        for it in rows
+    ]
+    room = _room_for_class(rows, held, width)
     table = make_table(">GPU", "class", "memory", ">", ">load", last="held by")
-    for it in in_rows(devices, cards):
-        if isinstance(it, CardView):
-            number, kind, held = str(it.index), "", _split(it, devices)
-        else:
-            number, kind, held = it.number, clip(it.device_class, 14), held_by_text(it, by_id, now) + _noted(it)
+    for it, said in zip(rows, held, strict=True):
+        number, kind = (str(it.index), "") if isinstance(it, CardView) else (it.number, clip(it.device_class, room))
         load = MISSING if it.utilisation_percent is None else f"{it.utilisation_percent}%"
-        table.add_row(Text(number), Text(kind), bar(it, fancy=fancy), Text(memory_text(it)), Text(load), held)
+        table.add_row(Text(number), Text(kind), bar(it, fancy=fancy), Text(memory_text(it)), Text(load), said)
     return table
+
+
+def _room_for_class(rows: Sequence[DeviceView | CardView], held: Sequence[Text], width: int) -> int:
+    """So many cells the class gets: all that it wants, unless what is said of who holds it needs them more."""
+    widest = min(max((it.cell_len for it in held), default=0), _HELD_CELLS)
+    others = {
+        ">GPU": [it.number if isinstance(it, DeviceView) else str(it.index) for it in rows],
+        "memory": [" " * BAR_CELLS],
+        ">": [memory_text(it) for it in rows],
+        ">load": ["100%"],
+    }
+    return max(_CLASS_CELLS, width - cells_of(others) - widest)
+
+
+#: The class is not cut below this, nor for what is said of who holds a GPU beyond that, which wraps.
+_CLASS_CELLS = 14
+_HELD_CELLS = 36
 
 
 def in_rows(devices: Sequence[DeviceView], cards: Iterable[CardView]) -> list[DeviceView | CardView]:
@@ -180,12 +215,13 @@ def bar(device: DeviceView | CardView, *, fancy: bool = True) -> Text:
     return Text.assemble((full * cells, style), (empty * (BAR_CELLS - cells), "dim"))
 
 
-def held_by_text(device: DeviceView, by_id: Mapping[int, WorkloadView], now: float) -> Text:
-    """Say who holds a GPU until when, and what is wrong with it."""
+def held_by_text(device: DeviceView, by_id: Mapping[int, WorkloadView], now: float, *, is_told: bool = False) -> Text:
+    """Say who holds a GPU until when, and what is wrong with it; only its name where `is_told` what that is."""
     held = _held(device, by_id, now)
     if device.condition is not None:
         # Of a GPU that works on, who is on it is told first.
-        return Text("; ".join([*([held] if held else []), condition_text(device)]), style="red")
+        what = condition_text(device, with_detail=not is_told)
+        return Text("; ".join([*([held] if held else []), what]), style="red")
     if device.cordoned:
         return Text(f"{held}, cordoned" if held else "cordoned", style="" if held else "yellow")
     return Text(held) if held else Text("free", style="green")

@@ -69,9 +69,9 @@ def _no_dashes(ctx: click.Context, words: Sequence[str]) -> click.UsageError:
     return click.UsageError(f"{words[0]!r} is no number of GPUs. {meant}", ctx)
 
 
-def read_count(ctx: click.Context, words: tuple[str, ...]) -> int:
-    """Read N. What follows it, or stands in its place, was meant as a command."""
-    count, rest = 1, words
+def read_count(ctx: click.Context, words: tuple[str, ...]) -> int | None:
+    """Read N, if it is there. What follows it, or stands in its place, was meant as a command."""
+    count, rest = None, words
     if words and words[0].isdigit():
         count, rest = Count(1).convert(words[0], None, ctx), words[1:]
     if rest:
@@ -91,7 +91,7 @@ def read_count(ctx: click.Context, words: tuple[str, ...]) -> int:
 @json_option
 @click.pass_context
 def reserve(ctx: click.Context, /, **words: Any) -> int:
-    """Reserve N GPUs. They are yours until the time is over or this shell ends.
+    """Reserve N GPUs (one, or as many as --on names). They are yours until the time is over or this shell ends.
 
     With a COMMAND after -- it runs in the foreground and sees only these GPUs; they are given back when it
     ends. Ctrl-C while waiting gives the place in line up; after that it goes to the command.

@@ -148,6 +148,6 @@ def devices(face: Face, uses: bool) -> None:
     # Only the whole document has the GPUs that are split.
     found = face.client.status()
     if found.devices or found.cards:
-        face.say(*list_devices(found.devices, found.cards, all_uses=uses))
+        face.say(*list_devices(found.devices, found.cards, face.now(), all_uses=uses, width=face.out.width))
     else:
         face.say("No GPUs. `jupyter gpu doctor` says why.")

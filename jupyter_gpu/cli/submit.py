@@ -40,7 +40,12 @@ def ask_options(command: Callable[..., Any]) -> Callable[..., Any]:
             click.option("--min-free", type=Size("free memory"), help="Only GPUs with so much memory free."),
             click.option("--pool", metavar="POOL", help="The pool to take GPUs from."),
             click.option(
-                "--on", type=DeviceName(), multiple=True, metavar="GPU", help="Only this one; repeat it for several."
+                "--on",
+                type=DeviceName(),
+                multiple=True,
+                metavar="GPU",
+                help="Only this one; repeat it for several. Without a number all that are named are asked for, with "
+                "one so many of them.",
             ),
             click.option("--queue", type=QueueName(), metavar="QUEUE", help="The line to stand in."),
             click.option("--team", metavar="TEAM", help="The team that it counts for."),
@@ -58,20 +63,21 @@ def send(face: Face, body: SubmitBody, *, key: str | None = None, keep: tuple[st
     return face.sent
 
 
-def make_ask(face: Face, devices: int, seconds: int | None, words: dict[str, Any]) -> Ask:
-    """Put the common options together."""
+def make_ask(face: Face, devices: int | None, seconds: int | None, words: dict[str, Any]) -> Ask:
+    """Put the common options together. Who names GPUs and no number wants all that they name."""
     from ..client.naming import uuids_of
     from ..model import Ask
 
+    # An ask names devices by UUID: a number may be another card's after a reboot.
+    on = uuids_of(words["on"], face.client.devices().items) if words["on"] else ()
     return Ask(
-        devices=devices,
+        devices=max(1, len(on)) if devices is None else devices,
         device_class=words["device_class"],
         memory_bytes=words["memory"],
         min_free_bytes=words["min_free"],
         duration_seconds=seconds,
         pool=words["pool"],
-        # An ask names devices by UUID: a number may be another card's after a reboot.
-        on=uuids_of(words["on"], face.client.devices().items) if words["on"] else (),
+        on=on,
     )
 
 
@@ -81,7 +87,7 @@ def make_ask(face: Face, devices: int, seconds: int | None, words: dict[str, Any
     # What follows the first word that is no option belongs to the command, whatever it looks like.
     context_settings={"allow_interspersed_args": False},
 )
-@click.option("--gpus", type=Count(0), default=1, show_default=True, help="How many; 0 sees none.")
+@click.option("--gpus", type=Count(0), help="How many; 0 sees none. If not given: 1, or as many as --on names.")
 @click.option("--time", "seconds", type=Seconds("time limit"), help="The time limit, such as 8h.")
 @ask_options
 @click.option("--env", multiple=True, metavar="NAME[=VALUE]", help="Pass a variable on, or set it; may be repeated.")
@@ -98,7 +104,7 @@ def make_ask(face: Face, devices: int, seconds: int | None, words: dict[str, Any
 @json_option
 @click.argument("argv", nargs=-1, type=click.UNPROCESSED, metavar="[--] COMMAND...")
 @pass_face
-def submit(face: Face, /, gpus: int, seconds: int | None, **words: Any) -> int:
+def submit(face: Face, /, gpus: int | None, seconds: int | None, **words: Any) -> int:
     """Queue COMMAND as a job. It runs as it stands here, without a shell, in this folder.
 
     It goes on when this terminal is closed. A script that is named in the command is copied now, so that
@@ -122,7 +128,7 @@ def submit(face: Face, /, gpus: int, seconds: int | None, **words: Any) -> int:
     return 0
 
 
-def _body(face: Face, gpus: int, seconds: int | None, words: dict[str, Any]) -> tuple[SubmitBody, Command]:
+def _body(face: Face, gpus: int | None, seconds: int | None, words: dict[str, Any]) -> tuple[SubmitBody, Command]:
     from ..model import Kind, SubmitBody
     from .script import make_command, shell_argv
     from .text import unpacked

@@ -19,7 +19,7 @@ WANTED_CELLS = 16
 LEAST_CELLS = 8
 # Where one line says a lot, it wraps; the others do not lose their columns for it.
 _MOST_SAID = 46
-_GAP = 2
+GAP = 2
 _STYLES = {
     "active": "green", "yielding": "yellow", "queued": "", "paused": "dim", "failed": "red", "gpu-oom": "red",
     "host-oom": "red", "disk-full": "red", "device-lost": "red", "hung": "red", "lost": "red", "launch-failed": "red",
@@ -28,7 +28,7 @@ _STYLES = {
 
 def make_table(*columns: str, last: str) -> Table:
     """Make a table of plain columns; the last one takes what is left and wraps, a `>` in front aligns right."""
-    table = Table(box=None, padding=(0, _GAP, 0, 0), pad_edge=False, show_edge=False, header_style="dim", expand=False)
+    table = Table(box=None, padding=(0, GAP, 0, 0), pad_edge=False, show_edge=False, header_style="dim", expand=False)
     for name in columns:
         right = name.startswith(">")
         table.add_column(name.lstrip(">"), justify="right" if right else "left", no_wrap=True, overflow="ellipsis")
@@ -55,10 +55,10 @@ def work_table(
     wanted = _widest("name", names)
     shown = dict(columns)
     for name in spare:
-        if width - widest - _cells(shown) >= min(wanted, WANTED_CELLS):
+        if width - widest - cells_of(shown) >= min(wanted, WANTED_CELLS):
             break
         shown.pop(name, None)
-    room = min(wanted, max(width - widest - _cells(shown), LEAST_CELLS))
+    room = min(wanted, max(width - widest - cells_of(shown), LEAST_CELLS))
     table = make_table(*shown, "name", last="how it goes")
     for row, it in enumerate(items):
         cells = [Text(column[row], style=_style(name, column[row])) for name, column in shown.items()]
@@ -80,9 +80,9 @@ def _widest(title: str, cells: Iterable[str]) -> int:
     return max(map(cell_len, (title.lstrip(">"), *cells)))
 
 
-def _cells(columns: Mapping[str, Sequence[str]]) -> int:
-    """How many cells the columns take, with the gap behind each and behind the name."""
-    return sum(_widest(name, cells) + _GAP for name, cells in columns.items()) + _GAP
+def cells_of(columns: Mapping[str, Sequence[str]]) -> int:
+    """How many cells the columns take, with the gap behind each and behind one more."""
+    return sum(_widest(name, cells) + GAP for name, cells in columns.items()) + GAP
 
 
 def clip(text: str, cells: int) -> str:

@@ -243,12 +243,16 @@ def part_text(part: int | None, whole: int | None, between: str = " of ") -> str
     return f"{amount:.1f}".removesuffix(".0") + f"{between}{total}"
 
 
-def condition_text(device: DeviceView) -> str:
-    """Say what is wrong with a device, and on what evidence; empty where nothing is."""
+def condition_text(device: DeviceView, *, with_detail: bool = True) -> str:
+    """Say what is wrong with a device, and on what evidence; empty where nothing is.
+
+    "used without a lease: process 815 (python) holds 2GiB; cordoned"
+    """
     if device.condition is None:
         return ""
-    detail = safe(device.condition_detail).rstrip(".")
-    return CONDITIONS[device.condition] + (f": {detail}" if detail else "")
+    detail = safe(device.condition_detail).rstrip(".") if with_detail else ""
+    cordoned = "; cordoned" if device.cordoned else ""
+    return CONDITIONS[device.condition] + (f": {detail}" if detail else "") + cordoned
 
 
 def slowed_text(reasons: Iterable[str]) -> str:
@@ -273,7 +277,7 @@ _HOST_MEMORY = "shared with system memory"
 def split_text(card: CardView, parts: int) -> str:
     """Say what a GPU in MIG mode is: no device itself."""
     if not parts:
-        return f"{safe(card.name)}, in MIG mode without MIG devices, so there is nothing to lease"
+        return f"{safe(card.name)}, in MIG mode without MIG devices: nothing to lease"
     return f"{safe(card.name)}, split into {plural(parts, 'MIG device')}"
 
 

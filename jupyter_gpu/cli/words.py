@@ -94,11 +94,15 @@ def read_length(text: str, *, what: str, allow_zero: bool = False) -> int:
     """Read a length of time as seconds. A bare 5 is minutes to who comes from Slurm, so its unit must be said."""
     from ..units import parse_seconds
 
-    number = text.strip()
-    if _BARE.fullmatch(number) and float(number) > 0:
-        number = number.removeprefix("+")
+    if (number := _without_unit(text)) is not None:
         raise InvalidAsk(f"The {what} {text!r} has no unit.", hint=f"Say {number}s, {number}m or {number}h.")
     return parse_seconds(text, what=what, allow_zero=allow_zero)
+
+
+def _without_unit(text: str) -> str | None:
+    """The number, where it is one and nothing else. Of zero no unit is asked."""
+    number = text.strip()
+    return number.removeprefix("+") if _BARE.fullmatch(number) and float(number) > 0 else None
 
 
 class Size(ParamType):
@@ -111,9 +115,16 @@ class Size(ParamType):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:  # noqa: ARG002
         """Read "20GiB"; what cannot be meant is refused with its sentence."""
-        from ..units import parse_bytes
+        return value if isinstance(value, int) else read_amount(value, what=self.what)
 
-        return value if isinstance(value, int) else parse_bytes(value, what=self.what)
+
+def read_amount(text: str, *, what: str) -> int:
+    """Read an amount of memory as bytes. A bare 5 is meant as something larger than bytes, so its unit must be said."""
+    from ..units import parse_bytes
+
+    if (number := _without_unit(text)) is not None:
+        raise InvalidAsk(f"The {what} {text!r} has no unit.", hint=f"Say {number}GiB, or {number}MiB.")
+    return parse_bytes(text, what=what)
 
 
 class Count(ParamType):

@@ -66,7 +66,7 @@ class Reservation:
 
 @contextlib.contextmanager
 def reserve(
-    devices: int = 1,
+    devices: int | None = None,
     for_: str | float | None = None,
     *,
     minutes: float | None = None,
@@ -82,8 +82,9 @@ def reserve(
 ) -> Iterator[Reservation]:
     """Hold GPUs for the length of a block, and pin this process to them. Waits in line as long as `wait_seconds`.
 
-    `on` names the GPUs that will do, by number or UUID; `memory` takes a part of one that is shared. What the broker
-    tells the holder meanwhile (that it uses more than its part, say) stands in the log "jupyter_gpu".
+    `devices` is one if not given, or as many as `on` names, which are the only GPUs that will do, by number or UUID.
+    `memory` takes a part of one that is shared. What the broker tells the holder meanwhile (that it uses more than its
+    part, say) stands in the log "jupyter_gpu".
 
     Raises WaitTimeout, with the place in line, when they are not granted in time; the place is given up then.
     """
@@ -91,7 +92,7 @@ def reserve(
     wanted = SubmitBody(
         kind=Kind.RESERVATION,
         ask=Ask(
-            devices=devices,
+            devices=1 if devices is None else devices,
             device_class=device_class,
             memory_bytes=None if memory is None else parse_bytes(memory, what="memory"),
             min_free_bytes=None if min_free is None else parse_bytes(min_free, what="min_free"),
@@ -104,7 +105,7 @@ def reserve(
     )
     with contextlib.ExitStack() as stack:
         asked = stack.enter_context(Client()) if client is None else client
-        view = asked.submit(_placed(wanted, on, asked), uuid.uuid4().hex)
+        view = asked.submit(_placed(wanted, on, asked, devices), uuid.uuid4().hex)
         # Given back however the block ends, the wait for it included. If the broker is away, it sees us end.
         stack.callback(_give_back, asked, view.id)
         view = asked.wait(view.id, "active", wait_seconds)
@@ -115,13 +116,17 @@ def reserve(
             yield Reservation(asked, view)
 
 
-def _placed(body: SubmitBody, on: str | Sequence[str], client: Client) -> SubmitBody:
-    """The ask with the devices that it names, by UUID: a number may be another card's after a reboot."""
+def _placed(body: SubmitBody, on: str | Sequence[str], client: Client, devices: int | None) -> SubmitBody:
+    """The ask with the devices that it names, by UUID: a number may be another card's after a reboot.
+
+    Without `devices`, their number, it is for all that it names.
+    """
     names = on.split(",") if isinstance(on, str) and on else on
     if not names:
         return body
     found = uuids_of(names, client.devices().items)
-    return msgspec.structs.replace(body, ask=msgspec.structs.replace(body.ask, on=found))
+    count = len(found) if devices is None else devices
+    return msgspec.structs.replace(body, ask=msgspec.structs.replace(body.ask, on=found, devices=count))
 
 
 def _give_back(client: Client, workload_id: int) -> None:
@@ -165,7 +170,7 @@ def this_process() -> Holder:
 def submit(
     argv: Sequence[str | bytes],
     *,
-    devices: int = 1,
+    devices: int | None = None,
     time: str | float | None = None,
     folder: str | os.PathLike[str] | None = None,
     env: Sequence[str] = (),
@@ -181,14 +186,14 @@ def submit(
 ) -> WorkloadView:
     """Queue a command as a job: argv as it is, without a shell. `env` takes NAME and NAME=VALUE.
 
-    `on` and `memory` are those of `reserve`. The same `key` again is the same job. (`jupyter gpu submit` also keeps a
-    copy of the script.)
+    `devices`, `on` and `memory` are those of `reserve`. The same `key` again is the same job. (`jupyter gpu
+    submit` also keeps a copy of the script.)
     """
     variables, keep = select(os.environ, env)
     body = SubmitBody(
         kind=Kind.JOB,
         ask=Ask(
-            devices=devices,
+            devices=1 if devices is None else devices,
             device_class=device_class,
             memory_bytes=None if memory is None else parse_bytes(memory, what="memory"),
             duration_seconds=None if time is None else parse_seconds(time, what="time"),
@@ -205,7 +210,7 @@ def submit(
     )
     with contextlib.ExitStack() as stack:
         asked = stack.enter_context(Client()) if client is None else client
-        return asked.submit(_placed(body, on, asked), key or uuid.uuid4().hex, keep=keep)
+        return asked.submit(_placed(body, on, asked, devices), key or uuid.uuid4().hex, keep=keep)
 
 
 def status(client: Client | None = None) -> Status:

@@ -232,7 +232,7 @@ class FakeClient:
     ) -> Iterator[WorkloadView]:
         self._called("workloads", mine, ended, state, kind, queue)
         for it in sorted(self.lab.workloads, key=lambda it: -it.id):
-            if it.is_mine >= mine and (ended or it.state is not State.ENDED):
+            if it.is_mine >= mine and state in (None, it.state) and (ended or it.state is not State.ENDED):
                 yield it
 
     def workload(self, workload_id: int) -> WorkloadView:

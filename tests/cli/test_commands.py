@@ -218,7 +218,8 @@ def test_several_are_handled_each(gpu, verb):
 
     assert result.code == errors.NotAllowed.exit_code
     asked = [call[1] for call in gpu.client.calls if call[0] == method]
-    assert asked == ([12, 9, 14] if verb == "release" else [12, 9, 99, 14])  # what is not there is not given back
+    # What is not there is not given back, and what waits is cancelled before what runs.
+    assert asked == {"release": [12, 9, 14], "cancel": [14, 12, 9, 99]}.get(verb, [12, 9, 99, 14])
     assert "Job 12 (digits)" in result.out
     assert "Job 14 (sweep 3)" in result.out
     assert "Error: Reservation 9 is bob's." in result.err
@@ -257,6 +258,23 @@ def test_cancel_says_whether_it_is_over(gpu):
         "Job 14 (sweep 3) is cancelled.\n"
         "Job 12 (digits) is being cancelled: it may save until 14:07:00, then it is ended by force.\n"
     )
+
+
+def test_what_waits_is_cancelled_before_what_runs(gpu):
+    """Else it would get the GPU of what was cancelled before it, and start; documents keep the order of the asking."""
+    result = gpu("cancel", "12", "9", "14", "--json")
+
+    assert [call[1] for call in gpu.client.calls if call[0] == "cancel"] == [14, 12, 9]
+    assert [it.id for it in msgspec.json.decode(result.out, type=WorkloadPage).items] == [12, 9, 14]
+
+
+def test_nothing_is_saved_by_what_has_not_begun(gpu):
+    """A job that was granted a moment ago has nothing to save."""
+    (job,) = (it for it in gpu.client.lab.workloads if it.id == 12)
+    granted = msgspec.structs.replace(job, started_at=None)
+    gpu.client.lab = msgspec.structs.replace(gpu.client.lab, workloads=(granted,))
+
+    assert gpu("cancel", "12").out == "Job 12 (digits) is being cancelled before it has begun.\n"
 
 
 def test_nothing_on_stdout_where_nothing_went_well(gpu):
@@ -479,8 +497,9 @@ def test_operating_says_what_there_was_to_do(gpu):
     assert gpu("drain", "2").out == f"GPU 2 ({free}) is cordoned; nothing runs on it.\n"
     assert gpu("drain", "0").out.endswith("the work on it has been asked to yield (workload 12).\n")
     assert gpu("cordon", "0").out == f"GPU 0 ({held}) is cordoned; what runs on it goes on (workload 12).\n"
+    assert gpu("cordon", "3").out == f"GPU 3 ({lost}) is cordoned; no workload holds it.\n"  # nobody can look
     assert gpu("uncordon", "2").out == f"GPU 2 ({free}) was not cordoned; it gets leases as before.\n"
-    assert gpu("uncordon", "3").out == f"GPU 3 ({lost}) gets leases again.\n"
+    assert gpu("uncordon", "3").out == f"GPU 3 ({lost}) gets leases again, unless what it had (lost) is seen anew.\n"
     assert gpu("forget", "3").out == f"GPU 3 ({lost}) is forgotten: it is listed no more.\n"
     marked = tuple(msgspec.structs.replace(it, cordoned=True) for it in gpu.client.lab.devices)
     gpu.client.lab = msgspec.structs.replace(gpu.client.lab, devices=marked)

@@ -6,6 +6,7 @@ from rich.cells import cell_len
 
 from jupyter_gpu.cli.picture import badge, held_by_text
 from jupyter_gpu.cli.text import CONDITIONS, condition_text, memory_text
+from jupyter_gpu.errors import InvalidAsk
 from jupyter_gpu.model import (
     AlertView,
     Ask,
@@ -20,7 +21,7 @@ from jupyter_gpu.model import (
     UseView,
 )
 from tests.cli.conftest import Terminal
-from tests.cli.fake import GIB, NOW, FakeClient, device, lab, workload
+from tests.cli.fake import GIB, HOUR, NOW, FakeClient, device, lab, workload
 
 CARD = CardView(
     uuid="GPU-c0000000-0000-4000-8000-00000000000c",
@@ -99,7 +100,7 @@ def test_the_list_has_the_card_too():
 
 
 def test_the_list_keeps_its_columns_whatever_there_is_to_say():
-    """What more is known of a GPU is as wide as its UUID, so that number and state are seen beside it in 80 columns."""
+    """What more is known of a GPU stands below it, so that number, UUID and state are on one line in 80 columns."""
     gpu = device(0, name="NVIDIA H100 80GB HBM3 MIG 3g.40gb", note="drives a display, 153MiB in use", shareable=True)
     found = msgspec.structs.replace(lab(), devices=(gpu,), workloads=())
 
@@ -107,7 +108,7 @@ def test_the_list_keeps_its_columns_whatever_there_is_to_say():
 
     assert lines[1] == f"  0  {gpu.uuid}  a100-80gb   80GiB  free"
     assert all(line.startswith("     ") for line in lines[2:])
-    assert len(lines) == 5
+    assert len(lines) == 4
 
 
 def test_a_card_without_mig_devices_says_that_there_is_nothing_to_lease():
@@ -116,9 +117,12 @@ def test_a_card_without_mig_devices_says_that_there_is_nothing_to_lease():
 
     shown = " ".join(Terminal(client=FakeClient(empty))("status").out.split())
 
-    assert "in MIG mode without MIG devices, so there is nothing to lease" in shown
+    assert "in MIG mode without MIG devices: nothing to lease" in shown
     assert "0 GPUs, 0 free" in shown
-    assert "MIG mode" in " ".join(Terminal(client=FakeClient(empty))("devices").out.split())
+    listed = Terminal(client=FakeClient(empty))("devices").out.splitlines()
+    assert listed[1].split() == ["0", CARD.uuid, "40GiB", "MIG,", "empty"]
+    assert "MIG mode" in listed[2]
+    assert Terminal(client=FakeClient(split_lab()))("devices").out.splitlines()[1].endswith("  MIG")
 
 
 @pytest.mark.parametrize("verb", ["cordon", "uncordon", "drain", "forget"])
@@ -204,6 +208,97 @@ def test_each_condition_has_words(condition):
         held_by_text(hot, {12: work}, NOW).plain == f"you: job 12 until 15:05; {CONDITIONS[condition]}: it shows 97°C"
     )
     assert held_by_text(device(0, condition=condition), {}, NOW).plain == CONDITIONS[condition]
+
+
+STRANGER = UseView(pid=815, kind=UseKind.USER, foreign=True, memory_bytes=2 * GIB, name="python", user="bob")
+DEAD = UseView(pid=816, kind=UseKind.DEAD, foreign=True, memory_bytes=2 * GIB)
+
+
+@pytest.mark.parametrize("width", [80, 100, 120, 200])
+def test_the_list_says_why_a_gpu_gets_no_work_and_since_when(width):
+    """As alerts and docs/recovery.md promise; the state is never broken, whatever has to go below for it."""
+    words = {"condition_detail": "process 815 (python) holds 2GiB.", "condition_since": NOW - HOUR, "cordoned": True}
+    gpu = device(0, condition=Condition.FOREIGN, device_class="rtx-2080-super-11gb", **words)
+    found = msgspec.structs.replace(lab(), devices=(gpu,), workloads=())
+
+    lines = Terminal(client=FakeClient(found), width=width)("devices").out.splitlines()
+
+    assert lines[1].startswith(f"  0  {gpu.uuid}  ")
+    assert lines[1].endswith("  used without a lease; cordoned")
+    assert lines[3] == "     Since 13:05: process 815 (python) holds 2GiB."
+    assert len(lines) == 4
+    known = " ".join(lines[1:3])
+    assert "rtx-2080-super-11gb" in known
+    assert "80GiB" in known
+    assert ("rtx-2080-super-11gb" in lines[1]) is (width > 80)
+
+
+def test_uses_stand_in_the_order_of_the_list():
+    """By node, card and slot: 0:2 is listed before 1 there, so it is here."""
+    devices = (device(1, uses=(STRANGER,)), slice_of(CARD, 2, uses=(DEAD,)))
+
+    listed = Terminal(client=FakeClient(split_lab(devices=devices)), width=100)("devices").out
+
+    assert listed.index("0:2  816") < listed.index("  1  815")
+
+
+@pytest.mark.parametrize(
+    ("uses", "said"),
+    [
+        ((), "nothing runs on it"),
+        ((STRANGER,), "no workload holds it, and a process runs on it without a lease (pid 815, python)"),
+        (
+            (STRANGER, msgspec.structs.replace(STRANGER, pid=7, name="")),
+            "no workload holds it, and 2 processes run on it without a lease (pid 815, python, pid 7)",
+        ),
+        ((DEAD,), "no workload holds it, and memory of a process that has ended is still counted on it"),
+    ],
+)
+@pytest.mark.parametrize("verb", ["cordon", "drain"])
+def test_nothing_runs_only_where_nobody_is_seen(verb, uses, said):
+    """Who has no lease computes all the same."""
+    terminal = Terminal(client=FakeClient(split_lab(devices=(device(1, uses=uses),))))
+
+    assert terminal(verb, "1").out == f"GPU 1 ({device(1).uuid}) is cordoned; {said}.\n"
+
+
+def test_who_runs_on_a_leased_gpu_without_a_lease_is_told_too():
+    """Beside whom the cordon leaves alone, and whom a drain asks to go."""
+    terminal = Terminal(client=FakeClient(split_lab(devices=(device(1, uses=(STRANGER,), workloads=(12,)),))))
+
+    strange = "and a process runs on it without a lease (pid 815, python).\n"
+    assert terminal("cordon", "1").out.endswith(f"is cordoned; what runs on it goes on (workload 12), {strange}")
+    assert terminal("drain", "1").out.endswith(f"has been asked to yield (workload 12), {strange}")
+
+
+def test_what_is_wrong_is_told_once():
+    """Where an alert tells it above, the table has its name alone; to who gets no such alert it tells why."""
+    sick = device(
+        0, condition=Condition.FAULTY, condition_detail="the driver reported Xid 79", cordoned=True, workloads=(12,)
+    )
+    work = workload(12, state=State.ACTIVE, devices=(sick.uuid,), ends_at=NOW + HOUR)
+    quiet = msgspec.structs.replace(lab(), devices=(sick,), workloads=(work,))
+    alert = AlertView(key="k", since=NOW, text="GPU 0 is faulty: the driver reported Xid 79", device=sick.uuid)
+    loud = msgspec.structs.replace(quiet, alerts=(alert,))
+
+    shown = [Terminal(client=FakeClient(it), width=120)("status").out for it in (quiet, loud)]
+
+    assert [it.count("Xid 79") for it in shown] == [1, 1]
+    assert "you: job 12 until 15:05; faulty: the driver reported Xid 79; cordoned\n" in shown[0]
+    assert "you: job 12 until 15:05; faulty; cordoned\n" in shown[1]
+
+
+@pytest.mark.parametrize(("width", "shown"), [(80, "gtx-1080-ti-11gb"), (120, "rtx-2080-super-11gb")])
+def test_a_class_is_not_cut_while_there_is_room(width, shown):
+    """What is said of the holders keeps its room first."""
+    gpu = device(0, device_class=shown)
+    found = msgspec.structs.replace(lab(), devices=(gpu,), workloads=())
+
+    assert f"  0  {shown}  " in Terminal(client=FakeClient(found), width=width)("status").out
+
+    told = msgspec.structs.replace(gpu, condition=Condition.HOT, condition_detail="it shows 97 °C; " * 9)
+    narrow = Terminal(client=FakeClient(msgspec.structs.replace(found, devices=(told,))))("status").out
+    assert f"  0  {shown[:13]}…  " in narrow
 
 
 USES = (
@@ -322,6 +417,42 @@ def test_on_places_by_hand(command, asked):
 
     assert terminal(*command.split()).code == 0
     assert [call[1].ask.on for call in terminal.client.calls if call[0] == "submit"] == [asked]
+
+
+@pytest.mark.parametrize(
+    ("command", "count"),
+    [
+        ("reserve --on 0 --on 3", 2),
+        ("reserve --on 0 --on 0", 1),
+        ("reserve 1 --on 0 --on 3", 1),
+        ("submit --on 0 --on 3 -- true", 2),
+        ("submit --gpus 1 --on 0 --on 3 -- true", 1),
+        ("submit --gpus 0 -- true", 0),
+        ("submit -- true", 1),
+        ("reserve", 1),
+    ],
+)
+def test_who_names_gpus_wants_all_of_them(command, count):
+    """One of several is what somebody gets who says the number."""
+    terminal = Terminal()
+
+    assert terminal(*command.split()).code == 0
+    assert [call[1].ask.devices for call in terminal.client.calls if call[0] == "submit"] == [count]
+
+
+@pytest.mark.parametrize("number", ["5", "0.5", " +20 "])
+@pytest.mark.parametrize("command", ["reserve --memory", "reserve --min-free", "submit --min-free"])
+def test_an_amount_of_memory_says_its_unit(command, number):
+    """Nobody means 5 bytes; as with times a bare number is refused, with what was meant."""
+    terminal = Terminal()
+
+    result = terminal(*command.split(), number, *(["--", "true"] if command.startswith("submit") else []))
+
+    assert result.code == InvalidAsk.exit_code
+    assert "has no unit." in result.err
+    bare = number.strip().removeprefix("+")
+    assert f"Say {bare}GiB, or {bare}MiB." in result.err
+    assert not any(call[0] == "submit" for call in terminal.client.calls)
 
 
 @pytest.mark.parametrize(("name", "said"), [("9", "there is no GPU '9'"), ("0", "GPU 0 is split into MIG devices")])

@@ -94,6 +94,7 @@ GPU  UUID                                      class      memory  state
      NVIDIA A100-SXM4-80GB, pool local, 61°C
   3  GPU-3aaaaaaa-0000-4000-8000-000000000003  a100-80gb     n/a  lost
      NVIDIA A100-SXM4-80GB, pool local
+     It fell off the bus.
 """
 
 QUOTA = """\
