@@ -37,7 +37,7 @@ class GpuSpawner(SpawnOptions, Spawner):
     gpu_profiles: Any = List(config=True, help="What is offered, as in the policy: Profiles, or dicts of their fields.")
     gpu_teams: Any = Dict(config=True, help="Team -> its members, as in the policy; groups of the hub are teams too.")
     gpu_team_groups: Any = List(
-        None, allow_none=True, config=True, help="Only these of the hub's groups are teams; None takes all."
+        default_value=None, allow_none=True, config=True, help="Which of the hub's groups are teams; None takes all."
     )
     gpu_url = Unicode(config=True, help="Where the hub reaches the broker: a URL, or the path of its socket.")
     gpu_token = Unicode(config=True, help="By which the broker lets the hub ask in the name of its users.")

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import json
-import logging
 import sys
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -19,7 +18,7 @@ from traitlets.config import Config
 
 from jupyter_gpu.client import AsyncClient
 from jupyter_gpu.jupyter.spawner import with_gpus
-from jupyter_gpu.model import Ask, Kind, Policy, Profile, QuotaRule, SubmitBody, WorkloadView
+from jupyter_gpu.model import Ask, Kind, Policy, Profile, QuotaRule, SeeProbe, SubmitBody, WorkloadView
 
 from .ground import SPAWNER_TOKEN, Serving, a_service
 
@@ -56,8 +55,7 @@ class Hall:
 
     def __init__(self, folder: Path, spawner_class: type, url: str, **traits: Any) -> None:
         self.folder, self.spawner_class = folder, spawner_class
-        with quiet("alembic"):
-            self.db = orm.new_session_factory("sqlite:///:memory:")()
+        self.db = orm.new_session_factory("sqlite:///:memory:")()
         self.db.add(orm.OAuthClient(identifier="jupyterhub", secret="", redirect_uri="", description=""))
         for role in roles.get_default_roles():
             roles.create_role(self.db, role)
@@ -77,14 +75,21 @@ class Hall:
         if name not in self.users:
             person = orm.User(name=name)
             self.db.add(person)
-            for group in groups:
-                found = orm.Group.find(self.db, group) or orm.Group(name=group)
-                self.db.add(found)
-                found.users.append(person)
             self.db.commit()
             roles.assign_default_roles(self.db, person)
             self.users[name] = self._known(person)
+            self.join(name, *groups)
         return self.users[name]
+
+    def join(self, name: str, *groups: str) -> None:
+        """Somebody comes into groups."""
+        for group in groups:
+            found = orm.Group.find(self.db, group)
+            if found is None:
+                found = orm.Group(name=group)
+                self.db.add(found)
+            found.users.append(self.users[name].orm_user)
+        self.db.commit()
 
     def _known(self, person: orm.User) -> User:
         settings = {
@@ -125,11 +130,12 @@ async def a_hall(
     *,
     count: int = 2,
     quotas: tuple[QuotaRule, ...] = (),
+    accounts: Any = "",
     **traits: Any,
 ) -> AsyncIterator[tuple[Hall, Serving]]:
     """A hub whose spawners ask a real broker, which knows them by their token."""
     policy = Policy(profiles=PROFILES, quotas=quotas)
-    async with a_service(folder, count=count, policy=policy, cache_seconds=1.0) as serving:
+    async with a_service(folder, count=count, policy=policy, cache_seconds=1.0, accounts=accounts) as serving:
         hall = Hall(folder, with_gpus(spawner_class), serving.root + serving.prefix, **traits)
         try:
             yield hall, serving
@@ -171,13 +177,8 @@ def a_person(name: str = "ana", *groups: str) -> SimpleNamespace:
     )
 
 
-@contextlib.contextmanager
-def quiet(*loggers: str) -> Iterator[None]:
-    """Hear nothing of what is told loudly and is not what is tested."""
-    found = [logging.getLogger(name) for name in loggers]
-    before = [it.level for it in found]
-    for it in found:
-        it.setLevel(logging.CRITICAL)
-    yield
-    for it, level in zip(found, before, strict=True):
-        it.setLevel(level)
+async def leave(serving: Serving, it: WorkloadView, name: str = "grace") -> None:
+    """Give back, and let the devices be seen clear."""
+    async with client_of(serving, name) as client:
+        await client.release(it.id)
+    await serving.loop.handle(SeeProbe(workload=it.id))

@@ -212,7 +212,7 @@ def test_a_container_without_devices_asks_for_none():
 
 @pytest.mark.parametrize("is_async", [False, True])
 def test_a_function_of_the_admins_is_still_asked(is_async):
-    """dockerspawner takes a function for this, which may be asynchronous."""
+    """There may be a function in the place of the dict, and it may be asynchronous."""
 
     def later(spawner: str) -> Any:
         found = {"shm_size": spawner, "device_requests": [{"driver": "nvidia", "count": -1}]}
@@ -334,7 +334,7 @@ def test_a_batch_system_is_told_where_its_template_has_a_place(kind, script, bef
 
 
 def test_what_is_settled_no_option_of_a_user_may_say_anew():
-    """batchspawner fills the options of a user into the template before ours."""
+    """The options of a user go into the template of a batchspawner before ours."""
     placed = place(Where.GRID_ENGINE, {"batch_script": "#$ {options}"}, TWO)
 
     assert placed.settled == {"gres", "ngpus", "options"}
