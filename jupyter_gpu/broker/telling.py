@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from ..core.told import WORDS
+from ..core.told import what_it_has
 from ..model import Condition, Device, IsolationView, World
 from .alerts import Alert, Alerts
 
@@ -12,6 +12,8 @@ from .alerts import Alert, Alerts
 TOLD = frozenset(Condition) - {Condition.FOREIGN}
 #: Of these whoever holds the device should know by themselves: what runs there is lost, or will be moved.
 TOLD_HOLDERS = frozenset({Condition.LOST, Condition.FAULTY})
+#: Of these each report is news; what else is wrong comes and goes in other words and is the same.
+_REPORTED = frozenset({Condition.FAULTY, Condition.RESET_NEEDED})
 #: By then the probe that follows a start, or a change of the devices, has told what it found.
 PROBED_WITHIN_SECONDS = 30.0
 
@@ -60,10 +62,9 @@ def _was_split(device: Device, cards: Collection[str]) -> bool:
 
 
 def _of_device(device: Device) -> Alert:
-    assert device.condition is not None  # noqa: S101 - only such are told
-    why = f" ({device.condition_detail})" if device.condition_detail else ""
-    text = f"{device.title} {WORDS[device.condition]}{why}. It gets no new work; `jupyter gpu devices` shows it."
-    return Alert(text=text, device=device.uuid)
+    text = f"{what_it_has(device)} It gets no new work; `jupyter gpu devices` shows it."
+    about = frozenset({device.condition_detail}) if device.condition in _REPORTED else frozenset()
+    return Alert(text=text, device=device.uuid, about=about)
 
 
 def _of_holders(world: World) -> dict[str, Alert]:
@@ -72,10 +73,8 @@ def _of_holders(world: World) -> dict[str, Alert]:
         for uuid in it.lease.devices if it.lease is not None else ():
             device = world.devices[uuid]
             if device.condition in TOLD_HOLDERS:
-                text = (
-                    f"{device.title}, which {it.title} holds, {WORDS[device.condition]} ({device.condition_detail}). "
-                    "Save what you can; a job goes to another GPU by itself."
-                )
+                what = what_it_has(device, of=f", which {it.title} holds,")
+                text = f"{what} Save what you can; a job goes to another GPU by itself."
                 found[f"holder:{it.id}:{uuid}"] = Alert(
                     text=text, device=uuid, workload=it.id, users=frozenset({it.owner}), for_operators=False
                 )

@@ -22,6 +22,7 @@ from ..units import format_bytes
 from .forecast import expected_end_at
 from .names import is_of, may_see_names
 from .placement import in_order
+from .told import known_detail
 
 
 def device_view(world: World, device: Device, caller: Caller, now: float) -> DeviceView:
@@ -30,7 +31,7 @@ def device_view(world: World, device: Device, caller: Caller, now: float) -> Dev
     return DeviceView(
         **known_of(device),
         **read_of(device, world.readings.get(device.uuid)),
-        condition_detail=device.condition_detail,
+        condition_detail=device.condition_detail if caller.is_operator else known_detail(world, device),
         condition_since=device.condition_since,
         memory_leased_bytes=_leased_bytes(device, holders),
         note=note_of(world, device),

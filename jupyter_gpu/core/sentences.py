@@ -74,7 +74,9 @@ def _why_waiting(world: World, it: Workload, caller: Caller, now: float, ahead: 
             return f"It must not start before {format_when(it.not_before, now)}."
         case WaitingReason.BACK_OFF:
             wait = format_seconds(max(0, round((it.back_off_until or now) - now)))
-            return f"Its last start failed ({it.detail}); the next try is in {wait}."
+            is_lost = it.outcome is not None and not it.outcome.engine_fault
+            what = "Its last attempt died of the hardware" if is_lost else "Its last start failed"
+            return f"{what}{f' ({it.detail})' if it.detail else ''}; the next try is in {wait}."
         case WaitingReason.QUOTA:
             return f"The quota is held already; it starts when some of it is given back. {where}"
         case WaitingReason.BUDGET:

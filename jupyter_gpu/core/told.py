@@ -38,6 +38,14 @@ _ADVICE = {
     Condition.FOREIGN: "That takes memory and time from you; tell an operator",
 }
 
+#: How the detail of a lost device may begin.
+SAYS_LOST = "The GPU is lost"
+#: Conditions whose detail names processes, and what is said of them to those who may not know these.
+_NAMES_PROCESSES = {
+    Condition.FOREIGN: "used by a process without a lease",
+    Condition.NOT_CLEAR: "something is left on it; an operator can see what",
+}
+
 
 class Above(NamedTuple):
     """A holder that uses more of a device than its part, beyond the slack of the rule that shares the device."""
@@ -105,7 +113,7 @@ def told(world: World, it: Workload) -> str:
         return ""
     # Who must leave has a notice, which says why.
     uuids = it.lease.devices if it.eviction is None else ()
-    parts = [_of_condition(world.devices[uuid], it.kind) for uuid in uuids]
+    parts = [_of_condition(world, world.devices[uuid], it.kind) for uuid in uuids]
     above = above_its_part(world, it)
     parts.append("" if above is None else _of_above(above))
     strays = astray(world, it)
@@ -115,12 +123,31 @@ def told(world: World, it: Workload) -> str:
     return " ".join(part for part in parts if part)
 
 
-def _of_condition(device: Device, kind: Kind) -> str:
+def what_it_has(device: Device, *, of: str = "", detail: str | None = None) -> str:
+    """Like "GPU 0 has a hardware fault (it counts 2 memory errors). Reset it …": whole sentences, each said once.
+
+    `of` goes after its name, `detail` in the place of its own.
+    """
     if device.condition is None:
         return ""
-    why = f" ({device.condition_detail})" if device.condition_detail else ""
+    why, _, more = (device.condition_detail if detail is None else detail).strip().removesuffix(".").partition(". ")
+    if device.condition is Condition.LOST and why.startswith(SAYS_LOST):
+        why = why.removeprefix(SAYS_LOST).lstrip(": ")  # that is said already
+    return f"{device.title}{of} {WORDS[device.condition]}{f' ({why})' if why else ''}.{f' {more}.' if more else ''}"
+
+
+def known_detail(world: World, device: Device) -> str:
+    """The detail of a device's condition for those who are no operators: without the names of processes."""
+    if world.policy.names_are_public or device.condition not in _NAMES_PROCESSES or not device.condition_detail:
+        return device.condition_detail
+    return _NAMES_PROCESSES[device.condition]
+
+
+def _of_condition(world: World, device: Device, kind: Kind) -> str:
+    if device.condition is None:
+        return ""
     advice = f" {_ADVICE[device.condition]}." if kind is Kind.RESERVATION else ""
-    return f"{device.title} {WORDS[device.condition]}{why}.{advice}"
+    return f"{what_it_has(device, detail=known_detail(world, device))}{advice}"
 
 
 def _of_above(above: Above) -> str:

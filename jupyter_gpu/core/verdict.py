@@ -2,8 +2,8 @@
 
 Preemptions are free. Failures, timeouts, launch failures and losses each have a budget of their own. A failed attempt
 is repeated only where that can help: it brought a newer checkpoint, or its owner asked for retries; and never again
-when it crashed the same way twice without progress. What dies of the hardware is nobody's failure: it goes elsewhere
-and costs none of its owner's retries (MFlowCode/MFC#1748).
+when it crashed the same way twice without progress. What dies of the hardware is nobody's failure: after a pause it
+goes elsewhere, and costs none of its owner's retries (MFlowCode/MFC#1748).
 """
 
 from __future__ import annotations
@@ -95,8 +95,14 @@ def _of_attempt(world: World, it: Workload, outcome: Outcome, now: float) -> Req
         return _of_engine_fault(world, it, outcome, now)
     if _died_of_the_hardware(world, it, outcome) and it.losses < world.policy.losses:
         until = now + world.policy.strike_seconds
+        # By the words of its log, mostly: a program that says so by mistake must not go through all cards in a second.
         return Requeued(
-            at=now, workload=it.id, cause=str(EndReason.DEVICE_LOST), detail=outcome.detail, avoid_until=until
+            at=now,
+            workload=it.id,
+            cause=str(EndReason.DEVICE_LOST),
+            detail=outcome.detail,
+            avoid_until=until,
+            back_off_until=now + _pause_seconds(world, it.losses),
         )
     if outcome.end is EndReason.LOST and it.losses < world.policy.losses:
         return Requeued(at=now, workload=it.id, cause=str(outcome.end), detail=outcome.detail)
@@ -122,17 +128,21 @@ def _died_of_the_hardware(world: World, it: Workload, outcome: Outcome) -> bool:
 
 def _of_engine_fault(world: World, it: Workload, outcome: Outcome, now: float) -> Requeued:
     """Not the user's fault and not the user's retries: growing pauses, at last paused and told; never lost."""
-    wait = float(min(LONGEST_BACK_OFF_SECONDS, world.policy.back_off_seconds * 2 ** min(it.launch_failures, 20)))
     is_last = it.launch_failures + 1 >= world.policy.launch_failures
     detail = outcome.detail + (". It is paused; let it go when the cause is mended" if is_last else "")
     return Requeued(
         at=now,
         workload=it.id,
         cause="launch-failed",
-        back_off_until=now + wait,
+        back_off_until=now + _pause_seconds(world, it.launch_failures),
         paused=is_last,
         detail=detail,
     )
+
+
+def _pause_seconds(world: World, times_before: int) -> float:
+    """How long the next try waits: twice as long each time."""
+    return float(min(LONGEST_BACK_OFF_SECONDS, world.policy.back_off_seconds * 2 ** min(times_before, 20)))
 
 
 def _is_worth_repeating(world: World, it: Workload, outcome: Outcome) -> bool:

@@ -9,10 +9,12 @@ import sys
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from jupyter_gpu.broker import alerts as room
 from jupyter_gpu.broker.alerts import QUIET_SECONDS, Alert, Alerts
+from jupyter_gpu.broker.telemetry.calls import CardGoneError, card_fault
 from jupyter_gpu.broker.telling import PROBED_WITHIN_SECONDS, IsolationTold, tell_of_devices, tell_of_driver
 from jupyter_gpu.model import Caller, Card, Condition, IsolationView, Scope, World
 
@@ -99,8 +101,6 @@ def test_what_comes_and_goes_wakes_nobody_twice(caplog: pytest.LogCaptureFixture
     assert len(caplog.records) == 2
 
 
-def test_a_group_holds_just_what_is_so_now() -> None:
-    """Of its own keys, and of no other's that begin alike."""
 def about(*who: str) -> Alert:
     """Somebody is on it."""
     return Alert(text=f"GPU 0 is used by {' and '.join(who)}.", device="GPU-0", about=frozenset(who))
@@ -143,6 +143,8 @@ def test_after_an_operators_word_all_of_a_device_is_news(caplog: pytest.LogCaptu
     assert [record.message for record in caplog.records] == [HOT.text, other.text, HOT.text]
 
 
+def test_a_group_holds_just_what_is_so_now() -> None:
+    """Of its own keys, and of no other's that begin alike."""
     alerts = Alerts(Clock())
     alerts.open("devices:x", HOT)
     alerts.settle("device", {"device:0": HOT, "device:1": HOT})
@@ -239,8 +241,6 @@ def test_for_one_key_one_command_runs_at_a_time(tmp_path: Path) -> None:
     assert len(out.read_text().splitlines()) == 2
 
 
-# -- which there are
-
 def test_news_that_comes_while_the_command_runs_is_given_to_it_afterwards(tmp_path: Path) -> None:
     """Once, with the newest words, and not at all if it is over by then."""
     out = tmp_path / "said"
@@ -262,13 +262,13 @@ def test_news_that_comes_while_the_command_runs_is_given_to_it_afterwards(tmp_pa
     assert len([it for it in said if it["key"] == "foreign:1"]) == 1
 
 
+# -- which there are
 
-def with_condition(condition: Condition | None, **more: object) -> World:
+
+def with_condition(condition: Condition | None, *, detail: str = "because", **more: object) -> World:
     """One device that has something."""
-    import msgspec
-
     world = World()
-    world.put_device(msgspec.structs.replace(devices(1)[0], condition=condition, condition_detail="because", **more))
+    world.put_device(msgspec.structs.replace(devices(1)[0], condition=condition, condition_detail=detail, **more))
     return world
 
 
@@ -284,6 +284,55 @@ def test_each_condition_of_a_device_is_told_to_operators(condition: Condition) -
     assert alerts.views(ADA) == ()
     tell_of_devices(alerts, with_condition(None))
     assert alerts.views(OPER) == ()
+
+
+@pytest.mark.parametrize(
+    ("error", "condition", "said"),
+    [
+        (
+            CardGoneError("GPU is lost"),
+            Condition.LOST,
+            (
+                "GPU 0 is lost: it has gone from the bus or from the inventory. Look for Xid errors in `dmesg`; "
+                "a reset of the GPU or a reboot may bring it back. It gets no new work; `jupyter gpu devices` shows it."
+            ),
+        ),
+        (
+            CardGoneError("no device has its UUID any more"),
+            Condition.LOST,
+            (
+                "GPU 0 is lost: it has gone from the bus or from the inventory (no device has its UUID any more). "
+                "Look for Xid errors in `dmesg`; a reset of the GPU or a reboot may bring it back. "
+                "It gets no new work; `jupyter gpu devices` shows it."
+            ),
+        ),
+        (
+            ValueError("Unknown Error"),
+            Condition.UNREADABLE,
+            (
+                "GPU 0 cannot be read (The GPU could not be read: Unknown Error). "
+                "It gets no new work; `jupyter gpu devices` shows it."
+            ),
+        ),
+    ],
+)
+def test_each_thing_is_said_once_and_in_whole_sentences(error: Exception, condition: Condition, said: str) -> None:
+    """Not "The GPU is lost: GPU is lost. Look for …." in parentheses."""
+    alerts, world = Alerts(Clock()), with_condition(condition)
+    world.put_device(msgspec.structs.replace(world.devices["GPU-0"], condition_detail=card_fault(error)))
+    tell_of_devices(alerts, world)
+    assert [view.text for view in alerts.views(OPER)] == [said]
+
+
+def test_another_fault_of_the_same_device_is_news(caplog: pytest.LogCaptureFixture) -> None:
+    """A card that was reset after one Xid and reports another is not what it was; one that falls off and on is."""
+    for condition, times in ((Condition.FAULTY, 2), (Condition.RESET_NEEDED, 2), (Condition.LOST, 1)):
+        caplog.clear()
+        alerts = Alerts(Clock())
+        for detail in ("the driver reported Xid 48", "the driver reported Xid 62"):
+            tell_of_devices(alerts, with_condition(condition, detail=detail))
+            tell_of_devices(alerts, with_condition(None))
+        assert len([it for it in caplog.records if it.levelno == logging.WARNING]) == times
 
 
 def test_a_mig_device_that_was_taken_away_on_purpose_is_no_alarm() -> None:

@@ -233,3 +233,29 @@ def test_who_is_of_the_system():
             assert is_of_the_system(process.pid) is is_theirs
             process.kill()
     assert not is_of_the_system(2**22 + 1)
+
+
+def test_what_nobody_has_taken_note_of_the_end_of_has_ended():
+    """Nobody could end it any more."""
+    process = subprocess.Popen([sys.executable, "-S", "-c", ""])
+    os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+    assert process_has_ended(process.pid)
+    process.wait()
+
+
+def test_of_very_many_processes_few_are_looked_at():
+    """Ten thousand on one card, each asked for its name three times, held up every answer; all are counted."""
+    asked = []
+    processes = tuple((pid, pid) for pid in range(1, 10_001))
+
+    def name_of(pid):
+        asked.append(pid)
+        return "python"
+
+    it = reading(GIB, processes)
+
+    assert why(it, name_of=name_of) == "process 10000 (python) holds 9.8KiB, and 9999 more processes with it"
+    assert len(asked) < 100
+    # Those that are ignored, however many, hide nobody.
+    it = reading(GIB, (*((100, 1 << 20) for _ in range(100)), (4711, 1)))
+    assert why(it) == "process 4711 (python) holds 1B"

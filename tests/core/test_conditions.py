@@ -245,7 +245,8 @@ def test_what_died_of_the_hardware_goes_to_another_device_and_costs_no_retry():
     play = Play(2)
     job = play.running(spec=a_spec(retries=0))
 
-    assert play.exit(job, DIED) == [f"released {job}", f"requeued {job}", f"granted {job}"]
+    assert play.exit(job, DIED) == [f"released {job}", f"requeued {job}", f"explained {job}:back-off"]
+    assert play.later(play.world.policy.back_off_seconds) == [f"granted {job}"]
     assert play.devices_of(job) == ("gpu-1",)
     assert (play[job].losses, play[job].failures) == (1, 0)
 
@@ -256,6 +257,7 @@ def test_it_waits_for_another_device_rather_than_go_back():
     job, other = play.running(), play.running("bob")
 
     play.exit(job, DIED)
+    play.later(10)
     assert play.waiting(job) is WaitingReason.DEVICES
     assert play.devices_of(play.job("cleo")) == ("gpu-0",)
     play.exit(3)
@@ -281,7 +283,27 @@ def test_the_only_device_is_tried_again():
     play = Play(1)
     job = play.running()
 
-    assert play.exit(job, DIED)[-1] == f"granted {job}"
+    play.exit(job, DIED)
+    assert play.later(10) == [f"granted {job}"]
+
+
+def test_the_next_try_comes_after_a_pause_that_doubles():
+    """A program that says so by mistake went through four cards in 0.2 s, each time to the harm of the card."""
+    play = Play(4)
+    job = play.running()
+    pauses = []
+    while True:
+        play.exit(job, DIED)
+        if play.state(job) is State.ENDED:
+            break
+        assert play.waiting(job) is WaitingReason.BACK_OFF
+        pauses.append(play[job].back_off_until - play.now)
+        play.later(pauses[-1] - 1)
+        assert play.state(job) is State.QUEUED
+        play.later(1)
+        play.start(job)
+
+    assert pauses == [10, 20, 40, 80, 160]
 
 
 def test_it_avoids_each_device_on_which_it_died():
@@ -290,8 +312,10 @@ def test_it_avoids_each_device_on_which_it_died():
     job = play.running()
 
     play.exit(job, DIED)
+    play.later(10)
     play.start(job)
     play.exit(job, DIED)
+    play.later(20)
 
     assert play[job].avoids == ("gpu-0", "gpu-1")
     assert play.devices_of(job) == ("gpu-2",)
@@ -335,6 +359,7 @@ def test_a_crash_on_hardware_that_failed_is_the_hardwares(is_told_first):
         play.exit(job, CRASHED, clear=False)
         see(play, Condition.FAULTY)
         play.do(SeeProbe(workload=job))
+    play.later(10)
 
     assert play.devices_of(job) == ("gpu-1",)
     assert play[job].failures == 0
@@ -354,6 +379,7 @@ def test_losses_end_too():
     play = Play(2, Policy(losses=1))
     job = play.running()
     play.exit(job, DIED)
+    play.later(10)
     play.start(job)
 
     assert play.exit(job, DIED)[-1] == f"ended (device-lost) {job}"

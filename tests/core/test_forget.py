@@ -116,6 +116,7 @@ def test_work_that_remembers_a_forgotten_device_goes_on():
     assert play[job].avoids == ("gpu-5",)
     play.do(SeeCondition(device="gpu-5", condition=Condition.LOST))
     play.do(Forget(device="gpu-5", by="op"))
+    play.later(10)
 
     assert play.devices_of(job) == ("gpu-6",)
     play.do(SeeCondition(device="gpu-6", condition=Condition.LOST))

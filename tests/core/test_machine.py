@@ -201,6 +201,7 @@ def die_of_the_hardware(play: Checked) -> None:
     """An attempt that died on the device that is still the first choice."""
     job = play.running("ada")
     play.exit(job, Outcome(end=EndReason.DEVICE_LOST, exit_code=1))
+    play.later(10)
 
 
 def share_with(*uses: Use, used_gib: int) -> Callable[[Checked], None]:

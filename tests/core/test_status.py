@@ -366,12 +366,35 @@ def test_a_device_says_what_it_has_and_since_when() -> None:
     assert (it.condition, it.condition_detail, it.condition_since) == (Condition.HOT, "it shows 97°C", began)
 
 
+@pytest.mark.parametrize(
+    ("condition", "said"),
+    [
+        (Condition.FOREIGN, "used by a process without a lease"),
+        (Condition.NOT_CLEAR, "something is left on it; an operator can see what"),
+        (Condition.HOT, "process 4711 (secret-project) holds 30GiB"),
+    ],
+)
+def test_where_names_are_not_public_a_condition_names_no_process_to_others(condition: Condition, said: str) -> None:
+    """What others run is theirs to know; operators read all of it."""
+    detail = "process 4711 (secret-project) holds 30GiB"
+    play = Play(devices=1)
+    play.do(SeeCondition(device="gpu-0", condition=condition, detail=detail))
+
+    assert seen_by(play, ADA).devices[0].condition_detail == detail
+    play.do(LoadPolicy(policy=Policy(names_are_public=False)))
+    assert seen_by(play, ADA).devices[0].condition_detail == said
+    assert seen_by(play, ROOT).devices[0].condition_detail == detail
+
+
 def test_who_waits_for_another_device_than_the_one_it_died_on_reads_why() -> None:
     """The one that is free is none for it."""
     play = Play(devices=2)
     job = play.running("ada")
     play.running("grace")
-    play.exit(job, Outcome(end=EndReason.DEVICE_LOST, exit_code=1))
+    play.exit(job, Outcome(end=EndReason.DEVICE_LOST, exit_code=1, detail="uncorrectable ECC error"))
+    (mine,) = (it for it in seen_by(play, ADA).workloads if it.is_mine)
+    assert mine.reason == "Its last attempt died of the hardware (uncorrectable ECC error); the next try is in 10s."
+    play.later(10)
 
     (mine,) = (it for it in seen_by(play, ADA).workloads if it.is_mine)
 

@@ -24,6 +24,8 @@ def after(play: Play, job: int, *outcomes: Outcome) -> State:
         if play.state(job) is State.ACTIVE:
             play.start(job)
             play.exit(job, outcome)
+            if play.state(job) is State.QUEUED and outcome.end is EndReason.DEVICE_LOST:
+                play.later(play[job].back_off_until - play.now)
     return play.state(job)
 
 

@@ -42,6 +42,7 @@ UNTIL_GO = ("sh", "-c", "echo $$ > pid; echo $CUDA_VISIBLE_DEVICES >> on; while 
 QUICK = {
     "kill_after_seconds": 1,
     "clear_seconds": 2,
+    "back_off_seconds": 1,
     "hot_celsius": 85,
     "hot_seconds": 1,
     "suspect_seconds": 1,

@@ -193,7 +193,9 @@ def sentence(error: Exception) -> str:
 def card_fault(error: Exception) -> str:
     """Say why one card cannot be read."""
     if isinstance(error, CardGoneError):
-        return f"{LOST}: {error}. Look for Xid errors in `dmesg`; a reset of the GPU or a reboot may bring it back."
+        # NVML's own words for it say nothing more.
+        why = "" if f"The {error}".casefold() == LOST.casefold() else f": {error}"
+        return f"{LOST}{why}. Look for Xid errors in `dmesg`; a reset of the GPU or a reboot may bring it back."
     return f"The GPU could not be read: {str(error) or type(error).__name__}."
 
 

@@ -11,6 +11,7 @@ import os
 from collections.abc import Callable, Collection
 from pathlib import Path
 
+from ...core.told import SAYS_LOST
 from ...model import Condition, Reading
 from ...units import format_bytes
 from ..engines import procs
@@ -19,13 +20,17 @@ from ..engines import procs
 SLACK_BYTES = 128 << 20
 
 #: How the fault of a device begins that has gone, in contrast to one that only cannot be read.
-LOST = "The GPU is lost"
+LOST = SAYS_LOST
 
 #: The compute mode in which CUDA lets one process in at a time.
 EXCLUSIVE = "exclusive-process"
 
 #: The kernel cuts the name of a process to so many bytes.
 _NAME_BYTES = 15
+#: A card has room for less than so many contexts; who lists more has made them up, or shares it by MPS.
+_MOST_LOOKED_AT = 64
+#: No name is shown at greater length.
+_MOST_SHOWN = 64
 
 #: From here on Linux distributions number people (UID_MIN of login.defs).
 _FIRST_ORDINARY_UID = 1000
@@ -61,7 +66,7 @@ def why_not_clear(
     is_ignored = _ignoring(reading, ignored_names, drawing_bytes, name_of, is_systems)
     processes = _strangers(reading, is_ignored)
     if processes:
-        alive = [it for it in processes if not has_ended(it[0])]
+        alive = [it for n, it in enumerate(processes) if n >= _MOST_LOOKED_AT or not has_ended(it[0])]
         return _on_it(alive, name_of) + _alone(reading) if alive else _of_the_dead(processes)
     used = _unexplained_bytes(reading, is_ignored)
     limit = baseline_bytes
@@ -123,10 +128,15 @@ def condition_of(reading: Reading) -> Condition | None:
     return Condition.LOST if reading.fault.startswith(LOST) else Condition.UNREADABLE
 
 
+def printable(words: str) -> str:
+    """What a process calls itself, for a log, a terminal or a mail: of one line, without a code that does anything."""
+    return "".join(it if it.isprintable() else "?" for it in words[:_MOST_SHOWN])
+
+
 def process_name(pid: int) -> str | None:
     """The kernel's name for a process, of at most 15 bytes; None where there is none."""
     try:
-        return Path(f"/proc/{pid}/comm").read_bytes().rstrip(b"\n").decode("utf-8", "replace")
+        return printable(Path(f"/proc/{pid}/comm").read_bytes().rstrip(b"\n").decode("utf-8", "replace"))
     except OSError:
         return None
 
@@ -140,14 +150,21 @@ def is_of_the_system(pid: int) -> bool:
 
 
 def process_has_ended(pid: int) -> bool:
-    """Whether there is no such process; /proc may hide those of others, the kernel answers all the same."""
+    """Whether there is no such process, or nobody has taken note of its end yet.
+
+    /proc may hide those of others; the kernel answers all the same.
+    """
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
         return True
-    except (OSError, OverflowError):  # it lives and is another's
+    except (OSError, OverflowError):  # it is another's
+        pass
+    try:
+        found = procs.find(pid)
+    except OSError:
         return False
-    return False
+    return found is not None and found.zombie
 
 
 def _require(reading: Reading, *, needs_processes: bool = False) -> None:
@@ -174,8 +191,18 @@ def _ignoring(
 
 
 def _strangers(reading: Reading, is_ignored: Callable[[int, int | None], bool]) -> _Processes:
+    """Those that are not ignored. Once there is one, no more than the largest are looked at, of however many."""
     _require(reading)
-    return [it for it in reading.processes or () if not is_ignored(*it)]
+    found: _Processes = []
+    largest = list(reading.processes or ())
+    if len(largest) > _MOST_LOOKED_AT:
+        largest.sort(key=lambda it: (-(it[1] or 0), it[0]))
+    for number, it in enumerate(largest):
+        if found and number >= _MOST_LOOKED_AT:
+            return found + largest[number:]
+        if not is_ignored(*it):
+            found.append(it)
+    return found
 
 
 def _unexplained_bytes(reading: Reading, is_ignored: Callable[[int, int | None], bool]) -> int | None:
