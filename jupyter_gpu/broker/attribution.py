@@ -18,25 +18,22 @@ from typing import NamedTuple
 import msgspec
 
 from ..model import Kind, Reading, Use, UseKind, Workload, World
+from . import marks
 from .attempts import attempt_of
 from .engines import procs
 from .engines.spool import cgroup_name
-from .people import People
-from .telemetry.clear import is_of_the_system, process_has_ended
+from .people import People, is_of_a_person
+from .shield import Shield
+from .telemetry.clear import is_of_the_system, printable, process_has_ended
 
 _TICKS = os.sysconf("SC_CLK_TCK")
-_MOST_ANCESTORS = 64
-_ENVIRON_BYTES = 4 << 20
+_MOST_ANCESTORS = 16
+#: So many processes of one device are known at most, the largest; the others are not known.
+_MOST_KNOWN = 256
+#: So many new ones are looked at for one sample; the others are not known until the next.
+_MOST_NEW = 32
 #: The kernel cuts the name of a process to so many bytes.
 _NAME_BYTES = 15
-_CONTAINER = re.compile(
-    r"(docker|libpod|podman|cri-containerd|crio|containerd|nerdctl|kubepods)[^\n]*?[-/:]([0-9a-f]{64})(?![0-9a-f])"
-    r"|/(lxc)(?:\.payload\.|/)([\w.-]+)"
-)
-_SHOWN_OF_ID = 12
-_CONNECTION_FILE = re.compile(r"kernel-([0-9A-Za-z]+)[0-9A-Za-z-]*\.json$")
-_KERNEL_MODULES = frozenset({"ipykernel", "ipykernel_launcher", "bash_kernel", "IRkernel::main()"})
-
 #: A pid and when its process began, in ticks since boot.
 ProcessKey = tuple[int, int]
 
@@ -54,6 +51,8 @@ class Known(NamedTuple):
     #: The container or the kernel that it is in, in words; empty for none.
     container: str
     kernel: str
+    #: Its own user may have made the cgroup that is named for a container.
+    is_own_cgroup: bool = False
 
 
 class Rules(NamedTuple):
@@ -83,13 +82,17 @@ class Attribution:
         """`attempts` is the folder of the attempts: every process of a job is told its place in there."""
         self._people = people
         self._attempts = attempts
-        self._cgroup = re.compile(rf"/{re.escape(cgroup_name(attempts))}-(\d+)\.(\d+)(?:/|$)", re.MULTILINE)
+        name = re.escape(cgroup_name(attempts))
+        self._cgroup = re.compile(rf"/{name}-([0-9]{{1,18}})\.([0-9]{{1,18}})(?:/|$)", re.MULTILINE)
         self._known: dict[ProcessKey, Known] = {}
         #: Device -> pid -> when it was first listed there without a break, in ticks since boot.
         self._listed: dict[str, dict[int, int]] = {}
         #: Device -> the pids that were listed at the last reading although no process has them.
         self._gone: dict[str, set[int]] = {}
-        self._own_cgroup = _cgroup_of("self")
+        self._own_cgroup = marks.cgroup_of("self")
+        self._shield = Shield()
+        #: How many more may be looked at for this sample.
+        self._may_look_at = _MOST_NEW
         #: Who holds by which process, as of a revision of a world: the same for all devices of a sample.
         self._holders: tuple[World | None, int, dict[ProcessKey, list[int]]] = (None, 0, {})
 
@@ -108,16 +111,21 @@ class Attribution:
             self._holders = (world, world.revision, _holders(world))
         look = _Look(world, reading, rules, self._holders[2])
         uses = []
-        for pid, used in listed:
-            use = self._use(look, Use(pid=pid, kind=UseKind.UNKNOWN, memory_bytes=used))
+        for pid, used in _largest(listed):
+            use = Use(pid=pid, kind=UseKind.UNKNOWN, memory_bytes=used)
+            with self._shield.around(f"process {pid}"):
+                use = self._use(look, use)
             if use.kind is UseKind.DEAD:
                 self._gone[reading.uuid].add(pid)
             if use.kind is not UseKind.DEAD or pid in was_gone:
                 uses.append(use)
+        known = {use.pid for use in uses} | self._gone[reading.uuid]
+        uses += [Use(pid=pid, kind=UseKind.UNKNOWN, memory_bytes=used) for pid, used in listed if pid not in known]
         return tuple(uses)
 
     def sweep(self, uses: dict[str, tuple[Use, ...]]) -> None:
-        """Keep only what is known of processes that are in use."""
+        """End a sample: keep only what is known of processes that are in use."""
+        self._may_look_at = _MOST_NEW
         live = {(use.pid, use.start_ticks) for of_one in uses.values() for use in of_one}
         self._known = {key: known for key, known in self._known.items() if key in live}
 
@@ -129,7 +137,12 @@ class Attribution:
             # One that is younger than the entry in the list is another process of that number.
             if proc.start_ticks > self._listed[look.reading.uuid][use.pid] + 1:
                 return use
-            known = self._known.get((proc.pid, proc.start_ticks)) or self._look_at(proc)
+            if proc.zombie:  # nobody has taken note of its end yet
+                return _as(use, UseKind.DEAD)
+            known = self._known.get((proc.pid, proc.start_ticks))
+            if known is None and self._may_look_at > 0:
+                self._may_look_at -= 1
+                known = self._look_at(proc)
         except OSError:  # it cannot be looked at now, which says nothing
             return use
         if known is None:
@@ -150,12 +163,17 @@ class Attribution:
             return _as(use, UseKind.ASTRAY, user=user, workload=strays[0].id)
         if self._is_systems(look, use):
             return _as(use, UseKind.SYSTEM, user=user)
-        if known.container:
+        if self._is_in_container(known):
             return _as(use, UseKind.CONTAINER, where=known.container)
         if user is None:  # it may change users, or there is no such account: nothing here is certain
             return use
         kind = UseKind.KERNEL if known.kernel else UseKind.USER
         return _as(use, kind, user=user, where=known.kernel)
+
+    def _is_in_container(self, known: Known) -> bool:
+        """A name that a person may have given to a cgroup of their own makes no container of it."""
+        is_theirs = known.is_own_cgroup and known.uid is not None and self._people.name_of(known.uid) is not None
+        return bool(known.container) and not is_theirs
 
     def _workloads(self, look: _Look, known: Known) -> Iterator[tuple[Workload, bool]]:
         """The workloads that it is of, by descent, then by its marks; and whether each holds this device."""
@@ -177,7 +195,7 @@ class Attribution:
     def _reserved(self, look: _Look, known: Known) -> Workload | None:
         """A reservation of the same person: who has reserved a device may use it from wherever they like."""
         for it in look.world.holders_of(look.reading.uuid):
-            if it.kind is Kind.RESERVATION and not known.container and self._is_theirs(it, known):
+            if it.kind is Kind.RESERVATION and not self._is_in_container(known) and self._is_theirs(it, known):
                 return it
         return None
 
@@ -195,15 +213,19 @@ class Attribution:
         """All that has to be known of one process; None where it ended meanwhile."""
         uids = procs.users_of(proc.pid)
         line = _line_of(proc)
-        cgroup = _cgroup_of(str(proc.pid))
-        grouped = self._cgroup.search(cgroup)
+        uid = uids.pop() if len(uids) == 1 else None
+        cgroup = marks.cgroup_of(str(proc.pid))
+        grouped, container = self._cgroup.search(cgroup), marks.container_of(cgroup)
+        if container is not None and container.id in self._own_cgroup:
+            container = None  # what is in the same container as we are is no stranger for that
         known = Known(
-            name=proc.name,
-            uid=uids.pop() if len(uids) == 1 else None,
+            name=printable(proc.name),
+            uid=uid,
             line=line,
-            marks=tuple(filter(None, (_pair(*grouped.groups()) if grouped else None, self._told(proc.pid)))),
-            container=self._container(cgroup),
-            kernel=next(filter(None, (_kernel(pid) for pid, _ in line)), ""),
+            marks=tuple(filter(None, (marks.pair(*grouped.groups()) if grouped else None, self._told(proc.pid)))),
+            container="" if container is None else container.title,
+            kernel=next(filter(None, (marks.kernel_of(pid) for pid, _ in line)), ""),
+            is_own_cgroup=container is not None and is_of_a_person(uid) and container.is_made_by(uid),
         )
         after = procs.find(proc.pid)
         return known if after is not None and after.start_ticks == proc.start_ticks else None
@@ -211,21 +233,12 @@ class Attribution:
     def _told(self, pid: int) -> tuple[int, int] | None:
         """The job and attempt that its environment names, where that is a job of ours and of no other broker's."""
         try:
-            words = procs.slurp(f"/proc/{pid}/environ", _ENVIRON_BYTES).split(b"\0")
+            told = marks.variables_of(pid, ("JUPYTER_GPU_NOTICE_FILE", "JUPYTER_GPU_JOB", "JUPYTER_GPU_ATTEMPT"))
         except OSError:  # another user's, where we are not root
             return None
-        told = {name: value for name, _, value in (word.partition(b"=") for word in words)}
-        if not told.get(b"JUPYTER_GPU_NOTICE_FILE", b"").startswith(os.fsencode(self._attempts) + b"/"):
+        if not told.get("JUPYTER_GPU_NOTICE_FILE", "").startswith(f"{self._attempts}/"):
             return None
-        return _pair(*(os.fsdecode(told.get(name, b"")) for name in (b"JUPYTER_GPU_JOB", b"JUPYTER_GPU_ATTEMPT")))
-
-    def _container(self, cgroup: str) -> str:
-        found = _CONTAINER.search(cgroup)
-        if found is None:
-            return ""
-        runtime, id_ = (found[1], found[2]) if found[1] else (found[3], found[4])
-        # What is in the same container as we are is no stranger for that.
-        return "" if id_ in self._own_cgroup else f"{runtime} {id_[:_SHOWN_OF_ID]}"
+        return marks.pair(told.get("JUPYTER_GPU_JOB", ""), told.get("JUPYTER_GPU_ATTEMPT", ""))
 
 
 def _holders(world: World) -> dict[ProcessKey, list[int]]:
@@ -258,25 +271,11 @@ def _line_of(proc: procs.Proc) -> tuple[ProcessKey, ...]:
     return tuple(line)
 
 
-def _cgroup_of(pid: str) -> str:
-    try:
-        return procs.slurp(f"/proc/{pid}/cgroup").decode("utf-8", "replace")
-    except OSError:
-        return ""
-
-
-def _pair(one: str, two: str) -> tuple[int, int] | None:
-    return (int(one), int(two)) if one.isdecimal() and two.isdecimal() else None
-
-
-def _kernel(pid: int) -> str:
-    """Like "kernel 3f2a91c0": which Jupyter kernel a process is, by its command line; empty where it is none."""
-    words = procs.argv(pid)
-    for word in words:
-        found = _CONNECTION_FILE.search(word)
-        if found is not None:
-            return f"kernel {found[1]}"
-    return "a kernel" if not _KERNEL_MODULES.isdisjoint(words) else ""
+def _largest(listed: tuple[tuple[int, int | None], ...]) -> list[tuple[int, int | None]]:
+    """Those that are looked at, of however many: in the order of the list unless they are too many."""
+    if len(listed) <= _MOST_KNOWN:
+        return list(listed)
+    return sorted(listed, key=lambda it: (-(it[1] or 0), it[0]))[:_MOST_KNOWN]
 
 
 def _ticks_now() -> int:

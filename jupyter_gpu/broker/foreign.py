@@ -16,7 +16,9 @@ from ..model import Device, Holder, Use, UseKind, Workload, World
 from ..units import format_when
 from .alerts import Alert, Alerts
 from .engines import holders, procs
-from .people import People
+from .marks import first_words
+from .people import People, is_of_a_person
+from .shield import Shield
 
 log = logging.getLogger(__name__)
 
@@ -33,23 +35,35 @@ _NEVER_ENDED = frozenset(
         *("screen", "tmux", "tmux: server", "systemd", "(sd-pam)", "init", "gnome-session-b", "jupyterhub"),
     }
 )
-#: Where Linux numbers people, and what of that is none: users made for one service, and the one that stands for all
-#: whose number is not known here.
-_FIRST_PERSON = 1000
-_OF_SERVICES = range(61184, 65520)
-_NOBODY = 65534
 #: So many readings in a row make something of it; one may be older than the end of a lease.
 _SETTLED = 2
 _MOST_NAMED = 3
 
 
+#: Who is on a device again within so long has not left it: else each minute another process would take over.
+_GAP_SECONDS = 10.0
+#: So many processes of one device are looked at anew for one sample, to say what becomes of them.
+_MOST_LOOKED_AT = 8
+#: So many are asked to end for one sample; the others follow.
+_MOST_ENDED = 16
+
+_Key = tuple[str, int, int | None]
+
+
 class _Stranger(msgspec.Struct, kw_only=True):
     use: Use
     readings: int = 0
-    #: Since when it has been told of.
-    told_at: float | None = None
+    #: When it was looked at last, to end it.
+    looked_at: float = 0.0
     asked_at: float | None = None
     is_killed: bool = False
+
+
+class _Notice(msgspec.Struct, kw_only=True):
+    """What one account was told about one device, whichever of its processes is on it."""
+
+    told_at: float
+    seen_at: float
 
 
 class Foreign:
@@ -58,7 +72,10 @@ class Foreign:
     def __init__(self, alerts: Alerts, people: People) -> None:
         self._alerts, self._people = alerts, people
         #: By device, pid and start.
-        self._strangers: dict[tuple[str, int, int | None], _Stranger] = {}
+        self._strangers: dict[_Key, _Stranger] = {}
+        #: By device and user.
+        self._notices: dict[tuple[str, str | None], _Notice] = {}
+        self._shield = Shield()
 
     def look(self, world: World, now: float) -> None:
         """Take the uses of one sample: tell of them, and end what has to be ended."""
@@ -69,58 +86,92 @@ class Foreign:
                     key = (uuid, use.pid, use.start_ticks)
                     one = self._strangers[key] = before.get(key) or _Stranger(use=use)
                     one.use, one.readings = use, one.readings + 1
+        self._notices = {key: it for key, it in self._notices.items() if now - it.seen_at <= _GAP_SECONDS}
         settled = {key: one for key, one in self._strangers.items() if one.readings >= _SETTLED}
-        for one in settled.values():
-            one.told_at = now if one.told_at is None else one.told_at
+        for (uuid, _, _), one in settled.items():
+            notice = self._notices.setdefault((uuid, one.use.user), _Notice(told_at=now, seen_at=now))
+            notice.seen_at = now
         self._tell(world, settled, now)
         if world.policy.foreign_use == "end":
-            for (uuid, _, _), one in settled.items():
-                self._end_in_time(world, world.devices[uuid], one, now)
+            self._end(world, settled, now)
+
+    def _told_at(self, device: Device, one: _Stranger) -> float:
+        return self._notices[device.uuid, one.use.user].told_at
 
     # -- telling
 
-    def _tell(self, world: World, settled: dict[tuple[str, int, int | None], _Stranger], now: float) -> None:
+    def _tell(self, world: World, settled: dict[_Key, _Stranger], now: float) -> None:
         by_device: dict[str, list[_Stranger]] = {}
         strays: set[int] = set()
         for (uuid, _, _), one in settled.items():
-            is_leased = uuid in world.leases
             if one.use.kind is UseKind.ASTRAY and one.use.workload is not None:
                 strays.add(one.use.workload)
-            elif not (is_leased and one.use.kind in _MAY_BE_THE_HOLDERS):
+            elif not self._may_be_the_holders(world, uuid, one.use):
                 by_device.setdefault(uuid, []).append(one)
-        found = {
-            f"{GROUP}:{uuid}": self._alert(world, world.devices[uuid], them, now) for uuid, them in by_device.items()
-        }
+        found = {}
+        for uuid, them in by_device.items():
+            with self._shield.around(f"device {uuid}"):
+                found[f"{GROUP}:{uuid}"] = self._alert(world, world.devices[uuid], them, now)
         self._alerts.settle(GROUP, found)
         stray = {id_: _stray(world, world.workloads[id_]) for id_ in strays if id_ in world.workloads}
         self._alerts.settle(ASTRAY_GROUP, {f"{ASTRAY_GROUP}:{id_}": alert for id_, alert in stray.items()})
 
+    def _may_be_the_holders(self, world: World, uuid: str, use: Use) -> bool:
+        """Whether it may be the own of who leases the device, as far as anybody can know.
+
+        One that can be looked up here is none of theirs, unless it has a number that only they may give away.
+        """
+        if use.kind not in _MAY_BE_THE_HOLDERS or uuid not in world.leases:
+            return False
+        if use.kind is UseKind.DEAD or use.start_ticks is None:
+            return True
+        lender = self._lender_of(use)
+        return bool(lender) and any(it.account == lender for it in world.holders_of(uuid))
+
+    def _lender_of(self, use: Use) -> str:
+        """Who may give their processes the number of this one's user, which is no account's; empty if not known."""
+        if use.user is not None or use.start_ticks is None:
+            return ""
+        try:
+            uids = procs.users_of(use.pid)
+        except OSError:
+            return ""
+        return self._people.lender_of(uids.pop()) if len(uids) == 1 else ""
+
     def _alert(self, world: World, device: Device, strangers: list[_Stranger], now: float) -> Alert:
         uses = [one.use for one in strangers]
-        owners = {it.owner for it in world.holders_of(device.uuid)}
+        holders = world.holders_of(device.uuid)
+        owners = {it.owner for it in holders}
         users = {use.user for use in uses if use.user is not None}
-        where = f"{device.title}, which {_names(world.holders_of(device.uuid))}," if owners else device.title
+        where = f"{device.title}, which {_names(holders)}," if owners else device.title
         until = "" if owners else " Nobody gets it while that lasts."
         then = self._what_then(world, device, strangers, now)
-        who, plain_who = (_who(uses, with_names=named) for named in (True, world.policy.names_are_public))
-        is_container = all(use.kind is UseKind.CONTAINER for use in uses)
+        # Where it is not known whose the lease is, all may be theirs: that is for operators to find out.
+        is_doubtful = bool(owners) and not self._knows_holders(world, device)
+        if is_doubtful:
+            then = "It may be its holder's own and is left alone: it is not known whose the lease is."
+        elif owners and all(use.kind is UseKind.CONTAINER for use in uses):
+            then = f"It may be its holder's own, who can tell. {then}"
+        first = _largest(uses)
+        names = world.policy.names_are_public
+        who, plain_who = (_who(uses, self._lender_of(first), with_names=it) for it in (True, names))
         return Alert(
             text=f"{where} is used without a lease: {who}.{until} {then}",
             plain=f"{device.title} is used without a lease: {plain_who}.{until} {then}",
             device=device.uuid,
-            users=frozenset(users | owners),
-            # A container on a leased device is its holder's own, most likely; they can tell.
-            for_operators=not (owners and is_container),
+            users=frozenset() if is_doubtful else frozenset(users | owners),
+            about=frozenset(use.user or use.where or use.kind for use in uses),
         )
 
     def _what_then(self, world: World, device: Device, strangers: list[_Stranger], now: float) -> str:
         if world.policy.foreign_use != "end":
             return "Let its user end it, or reserve a GPU first."
-        reasons = {self.why_spared(world, device, one.use) for one in strangers}
+        some = sorted(strangers, key=lambda one: -(one.use.memory_bytes or 0))[:_MOST_LOOKED_AT]
+        reasons = {self.why_spared(world, device, one.use) for one in some}
         if reasons - {""}:
             return f"It is left alone: {next(iter(sorted(reasons - {''})))}."
-        ends_at = min((one.told_at or now) for one in strangers) + world.policy.foreign_seconds
-        return f"It is ended at {format_when(ends_at, now)}."
+        ends_at = min(self._told_at(device, one) for one in some) + world.policy.foreign_seconds
+        return f"It is ended at {format_when(max(ends_at, now), now)}." if ends_at > now else "It is being ended."
 
     # -- ending
 
@@ -129,9 +180,21 @@ class Foreign:
         uid = self._certain_user(use)
         if isinstance(uid, str):
             return uid
+        if not self._knows_holders(world, device):
+            return "it is not known whose the lease is"
         if any(self._people.uid_of(it.account) == uid for it in world.holders_of(device.uuid)):
             return "its user holds the GPU"
         return ""
+
+    def _knows_holders(self, world: World, device: Device) -> bool:
+        """Whether it is known of each holder whose processes are theirs.
+
+        Who has no account of this machine runs as we do; where we are root, that is nobody in particular.
+        """
+        return all(
+            self._people.uid_of(it.account) is not None and (it.account or os.geteuid() != 0)
+            for it in world.holders_of(device.uuid)
+        )
 
     def _certain_user(self, use: Use) -> int | str:
         """The number of the user of a process that may be ended, or why it may not. Looked up anew each time."""
@@ -142,31 +205,43 @@ class Foreign:
             uids = set() if proc is None or proc.start_ticks != use.start_ticks else procs.users_of(use.pid)
         except OSError:
             return "it cannot be looked at now"
-        if proc is None or not uids:
+        if proc is None or proc.zombie or not uids:
             return "it has ended"
         uid = uids.pop()
         if uids or self._people.name_of(uid) != use.user:
             return "it is not certain whose it is"
-        if uid < _FIRST_PERSON or uid in _OF_SERVICES or uid == _NOBODY:
+        if not is_of_a_person(uid):
             return "it is the machine's own"
         if os.geteuid() not in (0, uid):
             return "this broker runs as somebody else, who may not end it"
-        if (
-            proc.name in _NEVER_ENDED
-            or proc.pid == os.getpid()
-            or next(iter(procs.argv(proc.pid)), "-").startswith("-")
-        ):
+        words = first_words(proc.pid)
+        if not words:
+            return "its command line cannot be read"
+        if proc.name in _NEVER_ENDED or proc.pid == os.getpid() or words[0].startswith("-"):
             return "it is how somebody works on this machine"
         return uid
 
-    def _end_in_time(self, world: World, device: Device, one: _Stranger, now: float) -> None:
+    def _end(self, world: World, settled: dict[_Key, _Stranger], now: float) -> None:
+        """Those whose time is over, some at each sample: of so many each is looked at anew, and that takes time."""
+        due = []
+        for (uuid, _, _), one in settled.items():
+            device = world.devices[uuid]
+            is_over = now >= self._told_at(device, one) + world.policy.foreign_seconds
+            is_asked = one.asked_at is not None and now < one.asked_at + world.policy.kill_after_seconds
+            if is_over and not is_asked and not one.is_killed and one.use.kind in _CERTAIN:
+                due.append((device, one))
+        # Who was looked at longest ago comes first.
+        for device, one in sorted(due, key=lambda it: it[1].looked_at)[:_MOST_ENDED]:
+            one.looked_at = now
+            with self._shield.around(f"process {one.use.pid}"):
+                self._end_one(world, device, one, now)
+
+    def _end_one(self, world: World, device: Device, one: _Stranger, now: float) -> None:
         """SIGTERM when the time of the notice is over, SIGKILL later; only this very process, as it is now."""
-        if one.told_at is None or now < one.told_at + world.policy.foreign_seconds or one.is_killed:
-            return
-        is_late = one.asked_at is not None and now >= one.asked_at + world.policy.kill_after_seconds
         use, uid = one.use, self._certain_user(one.use)
-        if (one.asked_at is not None and not is_late) or isinstance(uid, str) or self.why_spared(world, device, use):
+        if isinstance(uid, str) or self.why_spared(world, device, use):
             return
+        is_late = one.asked_at is not None
         who = Holder(kind="stranger", name=use.name, pid=use.pid, start_ticks=use.start_ticks, boot_id=procs.boot_id())
         if holders.end(who, by_force=is_late, uid=uid):
             how = "killed" if is_late else "asked to end"
@@ -175,13 +250,18 @@ class Foreign:
             one.asked_at, one.is_killed = now, is_late
 
 
-def _who(uses: list[Use], *, with_names: bool) -> str:
+def _largest(uses: list[Use]) -> Use:
+    return max(uses, key=lambda use: (use.memory_bytes or 0, -use.pid))
+
+
+def _who(uses: list[Use], lender: str, *, with_names: bool) -> str:
     """Like "process 4711 (python) of grace and 2 more", the largest first."""
-    first = max(uses, key=lambda use: (use.memory_bytes or 0, -use.pid))
+    first = _largest(uses)
     name = f" ({first.name})" if first.name and with_names else ""
-    whose = (
-        f" of {first.user}" if first.user and with_names else f" in {first.where}" if first.where and with_names else ""
-    )
+    whose = f" of {first.user}" if first.user and with_names else ""
+    if with_names and not whose:
+        whose = f" in {first.where}" if first.where else ""
+        whose += f" of a user number that /etc/subuid lends to {lender}" if lender else ""
     unknown = (
         ", whose number cannot be looked up here (let the broker share the host's pids)"
         if first.kind is UseKind.UNKNOWN and not first.name

@@ -45,6 +45,7 @@ from .foreign import Foreign
 from .loop import Loop
 from .people import People
 from .shares import Shares
+from .shield import Shield
 from .telemetry.clear import Unreadable
 from .telemetry.sampler import STARTING, Telemetry
 from .telling import tell_of_devices, tell_of_driver
@@ -84,6 +85,7 @@ class Watch:
         self._conditions = Conditions(loop, telemetry)
         self._foreign = Foreign(loop.alerts, self._people)
         self._shares = Shares(loop.alerts)
+        self._shield = Shield()
         loop.on_mark = self._hear_of_mark
         self._looked_at = 0.0
         self._must_look = False
@@ -209,9 +211,11 @@ class Watch:
         for reading in sample.readings:
             device = world.devices.get(reading.uuid)
             if device is not None:
-                self._look_at(device, reading)
+                with self._shield.around(device.title):
+                    self._look_at(device, reading)
         if sample.fault is None:
-            self._foreign.look(world, self._loop.now())
+            with self._shield.around("who is there without a lease"):
+                self._foreign.look(world, self._loop.now())
             for command in self._shares.look(world, self._loop.now()):
                 self._spawn(self._tell(command))
         self._tell_of_all()
@@ -258,8 +262,9 @@ class Watch:
             if reading.uuid not in world.devices:
                 continue
             before = world.uses.pop(reading.uuid, ())
-            if reading.processes is not None:
-                world.uses[reading.uuid] = self._attribution.attribute(world, reading, rules)
+            with self._shield.around(f"who is on {world.devices[reading.uuid].title}"):
+                if reading.processes is not None:
+                    world.uses[reading.uuid] = self._attribution.attribute(world, reading, rules)
             if _looks(before) != _looks(world.uses.get(reading.uuid, ())):
                 changed.add(reading.uuid)
         self._attribution.sweep(world.uses)

@@ -2,25 +2,26 @@
 
 from __future__ import annotations
 
-import asyncio
+import contextlib
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
 import pytest
 
-from jupyter_gpu.broker import attribution
+from jupyter_gpu.broker import attribution, marks
 from jupyter_gpu.broker.attribution import Attribution, Rules
 from jupyter_gpu.broker.engines import procs
 from jupyter_gpu.broker.engines.spool import cgroup_name
-from jupyter_gpu.broker.people import People
+from jupyter_gpu.broker.telemetry.clear import process_name
 from jupyter_gpu.model import Ask, Holder, JobSpec, Kind, Lease, Reading, State, Use, UseKind, Workload, World
 
 from .ground import devices
-from .people_ground import ADA, GRACE, ME, Known, a_holder, a_process
+from .people_ground import ADA, GRACE, SLEEP, Known, a_holder, a_process
 
 ATTEMPTS = "/somewhere/attempts"
 HERE = Rules(has_local_pids=True, ignored_names=("Xorg", "nv-hostengine-and-more"), is_systems=lambda _: True)
@@ -160,7 +161,7 @@ def test_a_job_that_left_its_pin_is_astray_also_on_what_its_owner_reserved(
 # -- by marks
 
 
-def marks(job: int = 1, attempt: int = 1, place: str = ATTEMPTS) -> dict[str, str]:
+def told(job: int = 1, attempt: int = 1, place: str = ATTEMPTS) -> dict[str, str]:
     """The environment of a job."""
     return {
         "JUPYTER_GPU_JOB": str(job), "JUPYTER_GPU_ATTEMPT": str(attempt), "PATH": os.environ["PATH"],
@@ -173,16 +174,16 @@ def test_what_has_lost_its_supervisor_is_known_by_the_variables_it_was_given(loo
     world = a_world(a_workload(attempt=2))
     expected = {(1, 2): UseKind.HOLDER, (1, 1): UseKind.ASTRAY, (7, 2): UseKind.USER}
     for (job, attempt), kind in expected.items():
-        with a_process(environ=marks(job, attempt)) as process:
+        with a_process(environ=told(job, attempt)) as process:
             assert looker.one(world, process.pid).kind is kind
-    with a_process(environ=marks(1, 2, place="/elsewhere/attempts")) as process:
+    with a_process(environ=told(1, 2, place="/elsewhere/attempts")) as process:
         assert looker.one(world, process.pid).kind is UseKind.USER
 
 
 def test_what_a_job_that_is_over_has_left_is_astray(looker: Looker) -> None:
     """It holds nothing any more, and whose it is is known."""
     over = a_workload(state=State.ENDED, lease=None, active_at=None, end="succeeded", ended_at=2.0)
-    with a_process(environ=marks()) as process:
+    with a_process(environ=told()) as process:
         use = looker.one(a_world(over), process.pid)
     assert (use.kind, use.workload) == (UseKind.ASTRAY, 1)
 
@@ -192,7 +193,7 @@ def test_nobody_passes_as_anothers_holder_by_a_variable(looker: Looker) -> None:
     """Anybody may set any variable: it counts only where the process is of the workload's own account."""
     world = a_world(a_workload(account="ada"))
     for uid, kind in ((ADA, UseKind.HOLDER), (GRACE, UseKind.USER)):
-        with a_process(uid=uid, environ=marks()) as process:
+        with a_process(uid=uid, environ=told()) as process:
             assert looker.one(world, process.pid).kind is kind
 
 
@@ -200,7 +201,7 @@ def test_nobody_passes_as_anothers_holder_by_a_variable(looker: Looker) -> None:
 def test_nobody_passes_as_anothers_holder_by_a_cgroup(looker: Looker, monkeypatch: pytest.MonkeyPatch) -> None:
     """Some users may make cgroups, and give them any name."""
     inside = f"0::/system.slice/{cgroup_name(ATTEMPTS)}-1.1/below\n"
-    monkeypatch.setattr(attribution, "_cgroup_of", lambda _: inside)
+    monkeypatch.setattr(marks, "cgroup_of", lambda _: inside)
     world = a_world(a_workload(account="ada"))
     for uid, kind in ((ADA, UseKind.HOLDER), (GRACE, UseKind.USER)):
         with a_process(uid=uid) as process:
@@ -247,7 +248,7 @@ def test_a_process_in_a_container_is_the_containers(
     looker: Looker, child: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch, cgroup: str, where: str
 ) -> None:
     """Its user is one of the container's, so nobody is named."""
-    monkeypatch.setattr(attribution, "_cgroup_of", lambda _: cgroup)
+    monkeypatch.setattr(marks, "cgroup_of", lambda _: cgroup)
     use = looker.one(a_world(), child.pid)
     assert (use.kind, use.where, use.user) == (UseKind.CONTAINER, where, None)
 
@@ -256,7 +257,7 @@ def test_who_is_in_our_own_container_is_no_stranger_for_that(
     child: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A broker in a container serves those who are in it."""
-    monkeypatch.setattr(attribution, "_cgroup_of", lambda _: f"0::/docker/{ID}")
+    monkeypatch.setattr(marks, "cgroup_of", lambda _: f"0::/docker/{ID}")
     assert Looker().one(a_world(), child.pid).kind is UseKind.USER
 
 
@@ -279,6 +280,30 @@ def test_what_only_draws_little_is_the_machines_own(looker: Looker, child: subpr
         looker.rules = HERE._replace(drawing_bytes=most)
         (use,) = looker.all(a_world(), child.pid, drawing=(child.pid,))
         assert use.kind is kind
+
+
+@needs_root
+def test_a_persons_own_cgroup_of_a_containers_name_makes_no_container(
+    looker: Looker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each login has a subtree in which its user may make cgroups of any name: it neither hides nor protects them."""
+    paths = {
+        f"/user.slice/user-{ADA}.slice/user@{ADA}.service/docker-{ID}.scope": UseKind.USER,
+        f"/user.slice/user-{GRACE}.slice/docker-{ID}.scope": UseKind.CONTAINER,
+        f"/system.slice/docker-{ID}.scope": UseKind.CONTAINER,
+        f"/theirs/docker-{ID}.scope": UseKind.USER,
+    }
+    owners = {Path(f"/sys/fs/cgroup{path}"): ADA if "theirs" in path else 0 for path in paths}
+    monkeypatch.setattr(marks, "_owner_of", owners.get)
+    with a_process(uid=ADA) as process:
+        for path, kind in paths.items():
+            monkeypatch.setattr(marks, "cgroup_of", lambda _, path=path: f"0::{path}")
+            looker.attribution.sweep({})
+            use = looker.one(a_world(), process.pid)
+            assert (use.kind, use.user) == (kind, "ada" if kind is UseKind.USER else None)
+    # Of a number that is no account's the name is all that is known.
+    with a_process(uid=ADA + 1000) as process:
+        assert looker.one(a_world(), process.pid).kind is UseKind.CONTAINER
 
 
 # -- what is not certain
@@ -333,6 +358,119 @@ def test_a_process_of_several_users_or_of_none_is_nobodys(
         assert use.name
 
 
+def test_what_nobody_has_taken_note_of_the_end_of_is_dead(looker: Looker) -> None:
+    """A process that has ended has no command line any more, and is no person's way to work for that."""
+    with a_process("true") as process:
+        os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+        assert looker.all(a_world(), process.pid) == ()
+        assert looker.one(a_world(), process.pid).kind is UseKind.DEAD
+
+
+# -- words of who would do harm
+
+
+def test_no_argument_of_a_command_line_takes_time(looker: Looker) -> None:
+    """One of 130,000 characters held the broker for minutes; where it is no connection file it makes no kernel."""
+    for word in ("kernel-" + "A" * 130_000, "kernel-" + "a-" * 65_000 + ".json", "kernel-" + "-" * 1000 + ".json"):
+        with a_process(sys.executable, "-S", "-c", f"print(flush=True); {SLEEP}", word) as process:
+            began = time.monotonic()
+            assert looker.one(a_world(), process.pid).kind is UseKind.USER
+            assert time.monotonic() - began < 0.1
+
+
+def test_what_a_process_calls_itself_is_shown_at_no_length_and_does_nothing(looker: Looker) -> None:
+    """Its name goes to a log and to the admin's terminal; the container's and the kernel's are cut."""
+    call_me = "import ctypes; ctypes.CDLL(None).prctl(15, b'\\x1b[2J\\nERR a', 0, 0, 0)"
+    with a_process(sys.executable, "-S", "-c", f"{call_me}; print(flush=True); {SLEEP}") as process:
+        assert looker.one(a_world(), process.pid).name == process_name(process.pid) == "?[2J?ERR a"
+    with a_process(sys.executable, "-S", "-c", f"print(flush=True); {SLEEP}", f"kernel-{'b' * 99}.json") as process:
+        assert looker.one(a_world(), process.pid).where == f"kernel {'b' * 12}"
+    container = marks.container_of("0::/lxc.payload." + "c" * 200)
+    assert container is not None
+    assert container.title == f"lxc {'c' * 12}"
+
+
+def test_the_name_of_a_cgroup_takes_no_time() -> None:
+    """A path of the kernel's longest, on each line."""
+    began = time.monotonic()
+    for path in ("docker" * 680, "docker-" + "a" * 63 + "/docker-" * 500, "lxc.payload/" * 300):
+        assert marks.container_of("\n".join(f"{n}:cpu:/{path}" for n in range(14))) is None
+    assert time.monotonic() - began < 0.1
+
+
+def test_a_number_of_any_length_is_no_job(looker: Looker, caplog: pytest.LogCaptureFixture) -> None:
+    """One of 5000 digits took down every look at every card."""
+    environ = told() | {"JUPYTER_GPU_JOB": "9" * 5000}
+    with a_process(environ=environ) as process, a_process() as other:
+        uses = looker.all(a_world(), process.pid, other.pid)
+    assert [use.kind for use in uses] == [UseKind.USER] * 2
+    assert caplog.records == []
+
+
+def test_what_goes_wrong_with_one_process_is_that_ones(
+    looker: Looker, child: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It is not known, the others are, and it is logged once."""
+    kernel_of = marks.kernel_of
+
+    def breaks(pid: int) -> str:
+        return str(1 // 0) if pid == child.pid else kernel_of(pid)
+
+    monkeypatch.setattr(marks, "kernel_of", breaks)
+    with a_process() as other:
+        for _ in range(3):
+            uses = looker.all(a_world(), child.pid, other.pid)
+            looker.attribution.sweep({"GPU-0": uses})
+            assert [use.kind for use in uses] == [UseKind.UNKNOWN, UseKind.USER]
+    assert [f"process {child.pid} cannot be looked at" in record.message for record in caplog.records] == [True]
+
+
+def test_of_many_new_processes_some_are_known_at_each_sample(looker: Looker, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A sample is not to wait for all of them; of more than a card has room for the largest are looked at."""
+    monkeypatch.setattr(attribution, "_MOST_NEW", 4)
+    monkeypatch.setattr(attribution, "_MOST_KNOWN", 6)
+    looker = Looker()
+    looker.attribution.sweep({})
+    with contextlib.ExitStack() as stack:
+        pids = [stack.enter_context(a_process()).pid for _ in range(8)]
+        expected = {0: 4, 1: 6, 2: 6}
+        for known in expected.values():
+            uses = looker.all(a_world(), *pids)
+            assert sorted(use.pid for use in uses) == sorted(pids)
+            assert sum(use.kind is UseKind.USER for use in uses) == known
+            assert sum(use == Use(pid=use.pid, kind=UseKind.UNKNOWN, memory_bytes=1 << 20) for use in uses) == 8 - known
+            looker.attribution.sweep({"GPU-0": uses})
+
+
+def test_little_is_read_of_each_process_and_of_few_above_it(
+    looker: Looker, child: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One of 60 ancestors with megabytes of arguments each kept the broker from answering for 30 s."""
+    found, head, read = procs.find(child.pid), marks.head, []
+    assert found is not None
+
+    def counted(path: str, most_bytes: int) -> bytes:
+        raw = head(path, most_bytes)
+        read.append(len(raw))
+        return raw
+
+    monkeypatch.setattr(marks, "head", counted)
+    chain = {child.pid + n: procs.Proc(child.pid + n, child.pid + n + 1, 1, "sh", zombie=False) for n in range(1, 60)}
+    first = procs.Proc(child.pid, child.pid + 1, found.start_ticks, "sh", zombie=False)
+    monkeypatch.setattr(procs, "find", (chain | {child.pid: first}).get)
+    looker.all(a_world(), child.pid)
+    assert len(looker.attribution._known[child.pid, found.start_ticks].line) == 16
+    environ = dict.fromkeys((f"V{n}" for n in range(9)), "x" * 100_000)
+    monkeypatch.undo()
+    monkeypatch.setattr(marks, "head", counted)
+    with a_process(
+        sys.executable, "-S", "-c", f"print(flush=True); {SLEEP}", "y" * 100_000, environ=environ
+    ) as process:
+        looker.all(a_world(), process.pid)
+    assert max(read) == marks.ENVIRON_BYTES
+    assert sorted(read)[-2] <= marks.COMMAND_LINE_BYTES
+
+
 def test_what_is_known_is_not_looked_up_again(
     looker: Looker, child: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -362,26 +500,6 @@ def test_what_has_left_is_forgotten(looker: Looker, child: subprocess.Popen[byte
     assert looker.attribution._known
     looker.attribution.sweep({"GPU-0": ()})
     assert not looker.attribution._known
-
-
-# -- accounts
-
-
-def test_accounts_are_asked_for_on_the_side(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Until the name service has answered nothing is known; then it is kept."""
-
-    async def story() -> None:
-        people = People()
-        assert people.uid_of("") == ME
-        assert people.name_of(0) is None
-        assert people.uid_of("root") is None
-        assert people.uid_of("nobody-has-this-name") is None
-        await people.settled()
-        assert (people.name_of(0), people.uid_of("root"), people.uid_of("nobody-has-this-name")) == ("root", 0, None)
-        assert not people._tasks
-        people.close()
-
-    asyncio.run(story())
 
 
 def test_the_folder_of_the_attempts_is_the_engines(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -10,6 +11,7 @@ from collections.abc import Iterator
 import msgspec
 import pytest
 
+from jupyter_gpu.broker import foreign
 from jupyter_gpu.broker.alerts import Alerts
 from jupyter_gpu.broker.engines import holders, procs
 from jupyter_gpu.broker.foreign import Foreign
@@ -113,12 +115,31 @@ def test_where_it_may_be_the_holders_own_nobody_is_accused(kind: UseKind) -> Non
 
 
 def test_a_container_on_a_leased_device_is_its_holders_to_judge() -> None:
-    """Most likely it is their own; on a free device operators hear of it."""
+    """Most likely it is their own; operators hear of it too, for a name of a container hides nobody."""
     room = Room(a_workload())
     room.world.uses["GPU-0"] = (a_use(os.getpid(), UseKind.CONTAINER, user=None, where="docker 0123456789ab"),)
     room.look(2)
+    for name in ("oper", "ada"):
+        (text,) = room.told(name)
+        assert "in docker 0123456789ab. It may be its holder's own, who can tell." in text
+
+
+def test_who_can_be_looked_up_here_and_is_nobodys_is_no_holder(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process of a number that an account lends itself is told with whose it is; as its holder's it is let be."""
+    lent = a_use(os.getpid(), UseKind.UNKNOWN, user=None)
+    monkeypatch.setattr(procs, "users_of", lambda _: {100_005})
+    room = Room(a_workload(account="ada"))
+    room.world.uses["GPU-0"] = (lent,)
+    monkeypatch.setattr(room.foreign._people, "lender_of", {100_005: "grace"}.get)
+    room.look(2)
+    (text,) = room.told()
+    assert f"process {os.getpid()} (python) of a user number that /etc/subuid lends to grace." in text
+    assert "It is left alone: it is not certain whose it is." in text
+    room = Room(a_workload(account="ada"))
+    room.world.uses["GPU-0"] = (lent,)
+    monkeypatch.setattr(room.foreign._people, "lender_of", {100_005: "ada"}.get)
+    room.look(2)
     assert room.told() == []
-    assert "in docker 0123456789ab" in room.told("ada")[0]
 
 
 def test_a_job_outside_its_reservation_is_told_to_its_owner_and_to_operators() -> None:
@@ -179,8 +200,44 @@ def test_who_leaves_in_time_is_not_ended(hers: subprocess.Popen[bytes]) -> None:
         room.world.uses["GPU-0"] = (a_use(hers.pid),)
         room.look(50)
         room.world.uses["GPU-0"] = ()
-        room.look()
+        room.look(12)
     assert hers.poll() is None
+
+
+@needs_root
+def test_who_goes_from_process_to_process_is_told_once(hers: subprocess.Popen[bytes]) -> None:
+    """The notice is an account's: a new process each minute held a card for as long as anybody liked."""
+    room = Room()
+    with contextlib.ExitStack() as stack:
+        for _ in range(6):
+            process = stack.enter_context(a_process(uid=GRACE))
+            room.world.uses["GPU-0"] = (a_use(process.pid),)
+            room.look(10)
+            assert process.poll() is None
+            room.world.uses["GPU-0"] = ()
+            room.look(2)
+        others = stack.enter_context(a_process(uid=ADA))
+        room.world.uses["GPU-0"] = (a_use(hers.pid), a_use(others.pid, user="ada"))
+        room.look(1)
+        assert hers.poll() is None  # one reading may be older than the end of a lease
+        room.look(1)
+        assert hers.wait(10) == -signal.SIGTERM
+        assert others.poll() is None
+
+
+@needs_root
+def test_of_many_some_are_ended_at_each_sample(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each is looked at anew, so a sample has time for some only; those who may not be ended hold up nobody."""
+    monkeypatch.setattr(foreign, "_MOST_ENDED", 2)
+    room = Room()
+    with contextlib.ExitStack() as stack:
+        kept = [stack.enter_context(a_process()) for _ in range(3)]
+        ended = [stack.enter_context(a_process(uid=GRACE)) for _ in range(3)]
+        uses = [a_use(it.pid, user=WHOSE) for it in kept] + [a_use(it.pid) for it in ended]
+        room.world.uses["GPU-0"] = tuple(uses)
+        room.look(62 + 3)
+        assert {it.wait(10) for it in ended} == {-signal.SIGTERM}
+        assert {it.poll() for it in kept} == {None}
 
 
 @needs_root
@@ -275,8 +332,9 @@ def test_never_a_login_shell_of_any_name(hers: subprocess.Popen[bytes], monkeypa
     monkeypatch.setattr(procs, "users_of", lambda _: {GRACE})
     monkeypatch.setattr(os, "geteuid", lambda: 0)
     assert "how somebody works" in spared(a_use(os.getpid(), user="grace"))
-    monkeypatch.setattr(procs, "argv", lambda _: ["-xonsh"])
-    assert "how somebody works" in spared(a_use(hers.pid, user="grace"))
+    for words, said in ((["-xonsh"], "how somebody works"), ([], "cannot be read")):
+        monkeypatch.setattr(foreign, "first_words", lambda _, words=words: words)
+        assert said in spared(a_use(hers.pid, user="grace"))
 
 
 def test_never_on_a_device_that_its_user_holds(hers: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -286,6 +344,35 @@ def test_never_on_a_device_that_its_user_holds(hers: subprocess.Popen[bytes], mo
     assert spared(a_use(hers.pid, user="grace"), a_workload(account="grace")) == "its user holds the GPU"
     reserved = a_workload(account="grace", kind=Kind.RESERVATION)
     assert spared(a_use(hers.pid, user="grace"), reserved) == "its user holds the GPU"
+
+
+@pytest.mark.parametrize("account", ["who-is-not-known", ""])
+def test_never_where_it_is_not_known_whose_the_lease_is(
+    account: str, hers: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The name service has not answered, or failed, or a token has no account: it may be the holder's own process.
+
+    It killed the work of who held the card. Nor is anybody accused for it: only operators are told.
+    """
+    monkeypatch.setattr(procs, "users_of", lambda _: {GRACE})
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    for kind in Kind:
+        held = a_workload(account=account, kind=kind)
+        other = a_workload(account="ada", id_=2, kind=kind)
+        said = "it is not known whose the lease is"
+        assert spared(a_use(hers.pid, user="grace"), held) == spared(a_use(hers.pid, user="grace"), held, other) == said
+        room = Room(held)
+        room.world.uses["GPU-0"] = (a_use(hers.pid, user="grace"),)
+        room.look(2)
+        assert f"may be its holder's own and is left alone: {said}." in room.told()[0]
+        assert room.told("ada") == room.told("grace") == []
+
+
+def test_never_a_process_that_has_ended() -> None:
+    """Nobody has taken note of its end yet; that it has no command line says nothing else."""
+    with a_process("true", uid=GRACE if os.geteuid() == 0 else None) as process:
+        os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+        assert spared(a_use(process.pid, user=WHOSE)) == "it has ended"
 
 
 def test_the_alert_says_why_it_is_left_alone(hers: subprocess.Popen[bytes]) -> None:

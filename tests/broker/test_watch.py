@@ -7,6 +7,7 @@ import subprocess
 import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -30,6 +31,7 @@ from jupyter_gpu.model import (
     Move,
     Outcome,
     Policy,
+    Reading,
     Release,
     Sample,
     Scope,
@@ -41,6 +43,7 @@ from jupyter_gpu.model import (
     UseKind,
     Vitals,
     WaitingReason,
+    World,
 )
 
 from .ground import FakeTelemetry, a_job, a_loop, a_reservation, devices
@@ -701,6 +704,37 @@ def test_a_driver_that_cannot_be_read_is_told_once(tmp_path: Path) -> None:
         telemetry.fault, telemetry.unreadable = None, False
         await sample(loop, watch, telemetry, times=2)
         assert loop.alerts.views(OPER) == ()
+
+    story(tell, tmp_path)
+
+
+def test_what_goes_wrong_with_one_device_is_that_ones(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Each sample of all devices was lost to what one process had written about itself; it is logged once."""
+
+    async def tell(loop: Loop, watch: Watch, telemetry: FakeTelemetry) -> None:
+        telemetry.inventory_is = devices(2)
+        await watch.look_for_devices()
+        attribute, look = watch._attribution.attribute, watch._conditions.look
+
+        def breaks(world: World, reading: Reading, *more: Any) -> Any:
+            return attribute(world, reading, *more) if reading.uuid != GPU else 1 // 0
+
+        def breaks_too(device: Device, reading: Reading) -> Any:
+            return look(device, reading) if reading.uuid != GPU else {}["missing"]
+
+        monkeypatch.setattr(watch._attribution, "attribute", breaks)
+        monkeypatch.setattr(watch._conditions, "look", breaks_too)
+        telemetry.used = dict.fromkeys((GPU, "GPU-1"), ((4711, 3 << 30),))
+        for _ in range(3):
+            readings = tuple(telemetry.reading(uuid) for uuid in (GPU, "GPU-1"))
+            watch.on_sample(Sample(at=time.time(), readings=readings))
+            await settle(watch)
+        assert loop.world.devices["GPU-1"].condition is Condition.FOREIGN
+        assert [view.key for view in loop.alerts.views(OPER)] == ["foreign:GPU-1"]
+        errors = [record.message for record in caplog.records if record.levelname == "ERROR"]
+        assert [it.partition(" cannot")[0] for it in errors] == ["who is on GPU 0", "GPU 0"]
 
     story(tell, tmp_path)
 
