@@ -15,6 +15,7 @@ from ..core.events import DeviceMarked
 from ..model import Condition, Device, EndReason, Outcome, Reading, Sample, UseKind, Workload, Wrong
 from .health import Health, Seen, Sight
 from .loop import Loop
+from .strikes import Strike
 from .telemetry.clear import Unreadable, baseline_of, is_of_the_system, why_not_clear
 from .telemetry.sampler import Telemetry
 
@@ -50,8 +51,7 @@ class Conditions:
             if outcome.end is EndReason.SUCCEEDED:
                 self.health.succeed(uuid)
             elif outcome.end is EndReason.DEVICE_LOST and it.eviction is None:
-                policy, alone = self._loop.world.policy, len(it.lease.devices) == 1
-                self.health.strike(policy, uuid, it.id, self._loop.now(), alone=alone, counter=self._counter(uuid))
+                self._strike(it, uuid, alone=len(it.lease.devices) == 1)
 
     def hear_of_mark(self, event: DeviceMarked) -> bool:
         """Take a mark that was made; whether it was an operator's word that a fault is over."""
@@ -64,10 +64,13 @@ class Conditions:
             self._strange.pop(uuid, None)
             self._baseline.pop(uuid, None)
 
-    def _counter(self, uuid: str) -> int | None:
-        """How many uncorrectable memory errors a device, or the card that it is a part of, counts."""
+    def _strike(self, it: Workload, uuid: str, *, alone: bool) -> None:
+        now = self._loop.now()
+        since = now if it.active_at is None else it.active_at
         sight = Sight(reading=self._loop.world.readings.get(uuid) or Reading(uuid=uuid, at=0.0), card=self._card(uuid))
-        return sight.vitals.ecc_uncorrected
+        counts = sight.vitals.ecc_uncorrected is not None
+        strike = Strike(it.id, it.owner, now)
+        self.health.strike(self._loop.world.policy, uuid, strike, since=since, alone=alone, counts=counts)
 
     def _card(self, uuid: str) -> Reading | None:
         device = self._loop.world.devices.get(uuid)

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from ..core.conditions import OPERATORS_WORD
 from ..core.events import DeviceMarked
 from ..model import CardEvent, Condition, Device, Policy, Reading, Vitals, Wrong
-from .strikes import Strikes
+from .strikes import Strike, Strikes
 from .telemetry.clear import condition_of
 from .xids import XidKind, describe, kind_of
 
@@ -177,29 +177,29 @@ class Health:
         remedy = "" if condition is Condition.LOST else f". {_REMEDY}"
         card.report(condition, detail + remedy, f"xid {event.xid} {event.at}")
 
-    def strike(self, policy: Policy, uuid: str, workload: int, at: float, *, alone: bool, counter: int | None) -> None:
-        """Work died of this device's hardware, by what its own log says. `alone`: it was on no other device.
+    def strike(self, policy: Policy, uuid: str, strike: Strike, *, since: float, alone: bool, counts: bool) -> None:
+        """Work died of this device's hardware, by what its own log says.
 
-        Anybody can print such words, and would take a card out of use by it. So they count for nothing where the card
-        can be asked and says otherwise: its error counter is there and stands at 0, and the driver reported nothing.
-        Where it has no such counter (most consumer cards) they are all there is: then it takes several in a row, of
-        work that was on this device alone, and the operators are told whose they were.
+        `since` is when that attempt got the device, `alone` that it was on no other, `counts` that the device has a
+        counter of errors. Anybody can print such words, and would take a card out of use by it. So they count for
+        nothing where the card would have said so itself: it counts errors, and neither did the counter rise nor the
+        driver report anything during that attempt. Where it has no such counter (most consumer cards) they are all
+        there is: then it takes several workloads in a row that were on this device alone.
         """
-        card = self._of(uuid)
-        reported = card.hardware_at is not None and at - card.hardware_at <= policy.strike_seconds
-        if not reported and (counter == 0 or (counter is None and not alone)):
+        at = self._of(uuid).hardware_at
+        is_borne_out = at is not None and at >= since
+        if not is_borne_out and (counts or not alone):
             return
-        found = self.strikes.add(policy, uuid, workload, at)
+        found = self.strikes.add(policy, uuid, strike._replace(is_borne_out=is_borne_out))
         if found:
             names = ", ".join(str(it) for it in found)
             text = f"{len(found)} jobs in a row died of its hardware ({names}). {_REMEDY}, or say that it is well"
-            card.report(Condition.FAULTY, text, f"strikes {found}")
+            self._of(uuid).report(Condition.FAULTY, text, f"strikes {found}")
 
     def succeed(self, uuid: str) -> None:
         """Work on it ended well, so what died before it died of something else."""
         self.strikes.forget(uuid)
 
-    # -- looking
     def hear_of_mark(self, event: DeviceMarked) -> bool:
         """Take a mark that was made; whether it was an operator's word that a fault is over.
 
@@ -215,6 +215,7 @@ class Health:
         self.strikes.forget(event.device)
         return True
 
+    # -- looking
 
     def look(self, policy: Policy, device: Device, sight: Sight, now: float) -> Seen:
         """The gravest that is wrong with a device."""

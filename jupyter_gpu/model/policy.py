@@ -217,7 +217,8 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     hot_seconds: int = 30
     #: How long a device may show load with nobody on it.
     suspect_seconds: int = 10
-    #: So much work in a row, all within the time, that died of a device's hardware takes it out of use; 0 never does.
+    #: So many workloads in a row, all within the time, that died of a device's hardware take it out of use; 0 never
+    #: does. By their words alone those of one owner take out one device within the time.
     strikes: int = 3
     strike_seconds: int = 3600
     #: Conditions in which jobs are moved off a device; in all others they run on, and it only gets no new work.

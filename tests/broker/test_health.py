@@ -9,6 +9,7 @@ import msgspec
 import pytest
 
 from jupyter_gpu.broker.health import LOST_SECONDS, Health, Seen, Sight
+from jupyter_gpu.broker.strikes import Strike
 from jupyter_gpu.core.conditions import after_word, condition_after
 from jupyter_gpu.core.events import DeviceMarked
 from jupyter_gpu.model import Card, CardEvent, Condition, Device, Policy, Reading, SeeCondition, Vitals
@@ -307,9 +308,13 @@ def test_what_is_reported_in_the_moment_of_that_word_counts() -> None:
 # -- work that died of it
 
 
-def strike(board: Board, workload: int, *, alone: bool = True, counter: int | None = None) -> None:
-    """Let a job die of the hardware, by its log."""
-    board.health.strike(board.policy, GPU, workload, board.now, alone=alone, counter=counter)
+def strike(
+    board: Board, workload: int, owner: str = "ada", *, alone: bool = True, counts: bool = False, ran: float = 60.0
+) -> None:
+    """Let a job of so many seconds die of the hardware, by its log."""
+    died = Strike(workload, owner, board.now)
+    since = board.now - ran
+    board.health.strike(board.policy, board.device.uuid, died, since=since, alone=alone, counts=counts)
 
 
 def test_a_board_on_which_job_after_job_dies_gets_no_more() -> None:
@@ -338,27 +343,72 @@ def test_strikes_are_in_a_row_and_within_their_time() -> None:
     assert board.look() is Condition.FAULTY
 
 
-def test_words_alone_take_no_card_out_that_says_otherwise() -> None:
-    """Anybody can print that the memory failed: a counter at 0 and a silent driver say that it has not."""
+def test_a_job_that_is_tried_again_is_one_job() -> None:
+    """What it says on its own account it says each time: one with retries took four cards out in 0.2 s."""
     board = Board()
-    for workload in range(10):
-        strike(board, workload, counter=0)
+    for _ in range(10):
+        strike(board, 1)
+        strike(board, 2)
     assert board.look() is None
+
+
+def test_what_one_owner_says_takes_one_card_out_within_the_time() -> None:
+    """Where one person works nobody else bears it out, so their words count, and for no more than that."""
+    boards = [Board(policy=Policy(strike_seconds=1000))]
+    boards += [Board(policy=boards[0].policy, health=boards[0].health, device=it) for it in devices(3)[1:]]
+    for workload in range(5):
+        for board in boards:
+            strike(board, workload)
+    assert [board.look() for board in boards] == [Condition.FAULTY, None, None]
+    # Another's word bears it out; and what the driver reports does.
+    strike(boards[1], 8, "grace")
+    assert [board.look() for board in boards] == [Condition.FAULTY, Condition.FAULTY, None]
+    boards[2].report(63, uuid="GPU-2")
+    strike(boards[2], 9)
+    assert boards[2].look() is Condition.FAULTY
+    # Later their word counts again.
+    later = boards[1]
+    later.health.succeed("GPU-1")
+    later.say_well()
+    later.look()
+    later.now += 1001
+    for workload in range(3):
+        strike(later, workload)
+    assert later.look() is Condition.FAULTY
+
+
+def test_words_alone_take_no_card_out_that_counts_its_errors() -> None:
+    """Anybody can print that the memory failed: a counter that did not rise and a silent driver say it has not.
+
+    That it counts an error of long ago bears out nothing, and what was reported before the attempt neither.
+    """
+    board = Board()
+    board.look(**vitals(ecc_uncorrected=1))
     board.report(94)
     board.report(63)
+    board.health.succeed(GPU)
+    board.say_well()
+    board.look()
+    board.say_well()
+    assert board.look(30) is None
+    for workload in range(10):
+        strike(board, workload, counts=True, ran=20)
+    assert board.look() is None
     for workload in range(3):
-        strike(board, workload, counter=0)
+        strike(board, workload, counts=True, ran=60)
     assert board.look() is Condition.FAULTY
 
 
-def test_of_several_devices_nobody_knows_which_one_failed() -> None:
-    """A job on eight cards does not strike them all; one whose counter shows errors it does."""
+@pytest.mark.parametrize("counts", [False, True])
+def test_of_several_devices_nobody_knows_which_one_failed(counts: bool) -> None:
+    """A job on eight cards strikes none of them; one of which the driver reports something meanwhile it does."""
     board = Board()
     for workload in range(10):
-        strike(board, workload, alone=False)
+        strike(board, workload, alone=False, counts=counts)
     assert board.look() is None
+    board.report(63)
     for workload in range(3):
-        strike(board, workload, alone=False, counter=2)
+        strike(board, workload, alone=False, counts=counts)
     assert board.look() is Condition.FAULTY
 
 
