@@ -21,6 +21,7 @@ from ..model import (
     EventView,
     Holder,
     Kind,
+    MarkedView,
     QuotaPage,
     Renewal,
     State,
@@ -302,15 +303,15 @@ class AsyncClient(Finder):
         """Move a queued workload to another priority."""
         return await self._send(calls.reprioritise(workload_id, priority))
 
-    async def cordon(self, device: str) -> DeviceView:
-        """No new leases on a device, named by UUID or index."""
+    async def cordon(self, device: str) -> MarkedView:
+        """No new leases on a device, named by UUID or number; of a GPU in MIG mode on all its MIG devices."""
         return await self._send(calls.on_device(device, "cordon"))
 
-    async def uncordon(self, device: str) -> DeviceView:
-        """Leases again."""
+    async def uncordon(self, device: str) -> MarkedView:
+        """Leases again, unless something else keeps it from work, which the answer shows."""
         return await self._send(calls.on_device(device, "uncordon"))
 
-    async def drain(self, device: str) -> DeviceView:
+    async def drain(self, device: str) -> MarkedView:
         """Cordon, then ask what runs there to yield."""
         return await self._send(calls.on_device(device, "drain"))
 

@@ -23,6 +23,7 @@ from ..model import (
     ExtendBody,
     Holder,
     Kind,
+    MarkedView,
     MoveBody,
     QuotaPage,
     ReleaseBody,
@@ -130,7 +131,8 @@ def _as(kind: type[T]) -> Callable[[bytes, Mapping[str, str]], T]:
     return lambda body, _: decoder.decode(body)
 
 
-_workload, _status, _device = _as(WorkloadView), _as(Status), _as(DeviceView)
+_workload, _status = _as(WorkloadView), _as(Status)
+_device, _marked = _as(DeviceView), _as(MarkedView)
 _answer = msgspec.json.Decoder(SubmissionAnswer)
 _change = msgspec.json.Decoder(Change)
 
@@ -345,9 +347,9 @@ def devices() -> Call[DevicePage]:
     return _get("/devices", _as(DevicePage))
 
 
-def on_device(device: str, verb: str) -> Call[DeviceView]:
+def on_device(device: str, verb: str) -> Call[MarkedView]:
     """POST /devices/UUID/VERB."""
-    return Call("POST", f"/devices/{quote(device, safe='')}/{verb}", _device, may_repeat=True)
+    return Call("POST", f"/devices/{quote(device, safe='')}/{verb}", _marked, may_repeat=True)
 
 
 def forget(device: str) -> Call[DeviceView]:

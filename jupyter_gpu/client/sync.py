@@ -19,6 +19,7 @@ from ..model import (
     EventView,
     Holder,
     Kind,
+    MarkedView,
     QuotaPage,
     Renewal,
     State,
@@ -287,15 +288,15 @@ class Client(Finder):
         """Move a queued workload to another priority."""
         return self._send(calls.reprioritise(workload_id, priority))
 
-    def cordon(self, device: str) -> DeviceView:
-        """No new leases on a device, named by UUID or index."""
+    def cordon(self, device: str) -> MarkedView:
+        """No new leases on a device, named by UUID or number; of a GPU in MIG mode on all its MIG devices."""
         return self._send(calls.on_device(device, "cordon"))
 
-    def uncordon(self, device: str) -> DeviceView:
-        """Leases again."""
+    def uncordon(self, device: str) -> MarkedView:
+        """Leases again, unless something else keeps it from work, which the answer shows."""
         return self._send(calls.on_device(device, "uncordon"))
 
-    def drain(self, device: str) -> DeviceView:
+    def drain(self, device: str) -> MarkedView:
         """Cordon, then ask what runs there to yield."""
         return self._send(calls.on_device(device, "drain"))
 

@@ -17,7 +17,6 @@ from ..model import (
     Command,
     Condition,
     Cordon,
-    Device,
     Drain,
     EndReason,
     EvictionReason,
@@ -67,6 +66,7 @@ from .lifecycle import evolve
 from .planner import plan
 from .verdict import verdict
 from .victims import grace_seconds
+from .which import device_named, devices_named
 
 
 def decide(world: World, command: Command, now: float) -> list[Event]:
@@ -99,17 +99,6 @@ def find(world: World, workload_id: int) -> Workload:
     if it is None:
         raise NotFound(f"there is no workload {workload_id}", hint="`jupyter gpu queue --all` lists what you may see.")
     return it
-
-
-def _find_device(world: World, name: str) -> Device:
-    """By UUID or by number ("0:1" of a MIG device), as people type it."""
-    device = world.devices.get(name)
-    if device is None:
-        named = [d for d in world.devices.values() if name == d.number]
-        device = named[0] if len(named) == 1 else None
-    if device is None:
-        raise NotFound(f"there is no GPU {name!r}", hint="`jupyter gpu devices` lists them with their UUIDs.")
-    return device
 
 
 def _cancel(world: World, command: Cancel, now: float) -> list[Event]:
@@ -204,29 +193,32 @@ def _move(world: World, command: Move, now: float) -> list[Event]:
 
 
 def _cordon(world: World, command: Cordon, now: float) -> list[Event]:
-    device = _find_device(world, command.device)
-    return [] if device.cordoned else [observed.marked(device, now, cordoned=True, by=command.by)]
+    devices = devices_named(world, command.device)
+    return [observed.marked(it, now, cordoned=True, by=command.by) for it in devices if not it.cordoned]
 
 
 def _uncordon(world: World, command: Uncordon, now: float) -> list[Event]:
-    device = _find_device(world, command.device)
-    left = after_word(device, world.wrong.get(device.uuid, ()))
-    condition, detail = (None, "") if left is None else (left.condition, left.detail)
-    if not device.cordoned and device.condition is condition:
-        return []
-    return [DeviceMarked(at=now, device=device.uuid, by=command.by, condition=condition, detail=detail)]
+    events: list[Event] = []
+    for device in devices_named(world, command.device):
+        left = after_word(device, world.wrong.get(device.uuid, ()))
+        condition, detail = (None, "") if left is None else (left.condition, left.detail)
+        if device.cordoned or device.condition is not condition:
+            mark = DeviceMarked(at=now, device=device.uuid, by=command.by, condition=condition, detail=detail)
+            events.append(mark)
+    return events
 
 
 def _drain(world: World, command: Drain, now: float) -> list[Event]:
-    device = _find_device(world, command.device)
+    uuids = {device.uuid for device in devices_named(world, command.device)}
+    on_them = [it for it in world.holders() if it.lease is not None and not uuids.isdisjoint(it.lease.devices)]
     return [
-        *_cordon(world, Cordon(device=device.uuid, by=command.by), now),
-        *observed.evict_from(world, device.uuid, EvictionReason.DRAINED, now, by=command.by),
+        *_cordon(world, Cordon(device=command.device, by=command.by), now),
+        *observed.evict_all(world, on_them, EvictionReason.DRAINED, now, by=command.by),
     ]
 
 
 def _forget(world: World, command: Forget, now: float) -> list[Event]:
-    device = _find_device(world, command.device)
+    device = device_named(world, command.device, lost=True)
     if device.condition is not Condition.LOST:
         raise Conflict(
             f"{device.title} is there, and only a lost GPU can be forgotten",

@@ -71,14 +71,10 @@ def marked(
     )
 
 
-def evict_from(world: World, uuid: str, reason: EvictionReason, now: float, *, by: str = "") -> list[Event]:
-    """Evict every holder of a device that no stronger reason evicts already."""
-    return _evict(world, world.holders_of(uuid), reason, now, by=by)
-
-
-def _evict(
+def evict_all(
     world: World, holders: Iterable[Workload], reason: EvictionReason, now: float, *, by: str = "", detail: str = ""
 ) -> list[Event]:
+    """Evict every one of these that is not over, and that no stronger reason evicts already."""
     return [
         evicted(world, it, reason, now, by=by, detail=detail)
         for it in holders
@@ -136,7 +132,7 @@ def _lose(world: World, devices: list[Device], now: float) -> list[Event]:
             lost_to.setdefault(it.id, device)
     events: list[Event] = []
     for id_, device in lost_to.items():
-        events += _evict(
+        events += evict_all(
             world, [world.workloads[id_]], EvictionReason.DEVICE_LOST, now, detail=f"{device.title} is lost"
         )
     return events
@@ -179,7 +175,7 @@ def see_condition(world: World, command: SeeCondition, now: float) -> list[Event
     elif condition in world.policy.drains:
         detail = f"{device.title} {WORDS[condition]}" + (f" ({command.detail})" if command.detail else "")
         jobs = (it for it in world.holders_of(device.uuid) if it.kind is Kind.JOB)  # a person is told, and decides
-        events += _evict(world, jobs, EvictionReason.DRAINED, now, detail=detail)
+        events += evict_all(world, jobs, EvictionReason.DRAINED, now, detail=detail)
     return events
 
 

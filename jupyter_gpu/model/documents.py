@@ -164,6 +164,13 @@ class DeviceView(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     free_at: float | None = None
 
 
+class MarkedView(DeviceView, frozen=True, kw_only=True, omit_defaults=True):
+    """A device that an operator marked; what still keeps it from work is its `cordoned` and its `condition`."""
+
+    #: Where a GPU in MIG mode was named as a whole: its other MIG devices, marked likewise.
+    others: tuple[DeviceView, ...] = ()
+
+
 class QuotaView(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One bound that concerns the caller: what is held or used of it, and what is left."""
 

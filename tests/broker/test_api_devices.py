@@ -12,6 +12,7 @@ from jupyter_gpu.model import (
     Condition,
     DriverView,
     IsolationView,
+    MarkedView,
     Policy,
     Reading,
     SeeCondition,
@@ -65,7 +66,43 @@ def test_a_mig_device_is_named_as_people_read_it(tmp_runtime: Places) -> None:
             answer = await broker.as_("oper").post("/devices/3:1/cordon")
             assert (answer.json()["uuid"], answer.json()["number"]) == ("MIG-1", "3:1")
             assert (await broker.as_("oper").post("/devices/1000/cordon")).status_code == 404
-            assert (await broker.as_("oper").post("/devices/3/cordon")).status_code == 404
+
+    play(story)
+
+
+def test_a_gpu_in_mig_mode_is_marked_with_all_its_mig_devices(tmp_runtime: Places) -> None:
+    """By its number or its UUID; the answer has each as it stands now. Of one without MIG devices it says that."""
+    other = msgspec.structs.replace(MIG, uuid="MIG-2", index=1001, slot=2)
+    bare = Card(uuid="GPU-bare", index=4, name="A100")
+
+    async def story() -> None:
+        async with an_api(tmp_runtime.runtime_dir) as broker:
+            broker.loop.sights = Sights(cards=lambda: (CARD, bare))
+            await broker.loop.handle(SeeDevices(pool="local", devices=(*devices(1), MIG, other)))
+            operator = broker.as_("oper")
+            for name, verb in (("3", "cordon"), ("GPU-card", "drain"), ("3", "uncordon")):
+                view = msgspec.json.decode((await operator.post(f"/devices/{name}/{verb}")).content, type=MarkedView)
+                shown = [(it.number, it.cordoned) for it in (view, *view.others)]
+                assert shown == [("3:1", verb != "uncordon"), ("3:2", verb != "uncordon")]
+            none = await operator.post("/devices/4/cordon")
+            assert (none.status_code, none.json()["code"]) == (409, "conflict")
+            assert "has no MIG devices" in none.json()["message"]
+            assert "others" not in (await operator.post("/devices/3:1/cordon")).json()
+
+    play(story)
+
+
+def test_the_answer_to_uncordon_says_what_still_keeps_the_device_from_work(tmp_runtime: Places) -> None:
+    """An operator's word is no reading."""
+
+    async def story() -> None:
+        async with an_api(tmp_runtime.runtime_dir) as broker:
+            seen = SeeCondition(device="GPU-0", condition=Condition.FOREIGN, detail="process 4711 is on it")
+            await broker.loop.handle(seen)
+            await broker.as_("oper").post("/devices/0/cordon")
+            answer = (await broker.as_("oper").post("/devices/0/uncordon")).json()
+            assert (answer["cordoned"], answer["condition"]) == (False, "foreign")
+            assert answer["condition_detail"] == "process 4711 is on it"
 
     play(story)
 

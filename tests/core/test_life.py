@@ -11,7 +11,7 @@ from jupyter_gpu.core import decide as decide_module
 from jupyter_gpu.core.decide import decide
 from jupyter_gpu.core.events import Evicted, Granted, Released, Submitted
 from jupyter_gpu.core.lifecycle import evolve
-from jupyter_gpu.core.observed import evict_from
+from jupyter_gpu.core.observed import evict_all
 from jupyter_gpu.errors import Conflict, NotFound
 from jupyter_gpu.model import (
     Cancel,
@@ -129,7 +129,7 @@ def test_among_evictions_the_stronger_wins(first, second):
     play.events += [Evicted(at=play.now, workload=job, reason=first, yield_by=play.now + 120)]
     evolve(play.world, play.events[-1])
 
-    found = evict_from(play.world, "gpu-0", second, play.now)
+    found = evict_all(play.world, play.world.holders_of("gpu-0"), second, play.now)
 
     order = list(EvictionReason)
     assert bool(found) is (order.index(second) < order.index(first))
@@ -419,7 +419,7 @@ def test_a_mig_device_is_named_as_people_read_it():
     play = Play([a_device(0), a_mig_device(1, card=2)])
 
     assert play.do(Cordon(device="2:1", by="op")) == ["device-marked"]
-    for name in ("301", "2", "2:0"):
+    for name in ("301", "3", "2:0"):
         with pytest.raises(NotFound, match=f"there is no GPU '{name}'"):
             play.do(Cordon(device=name, by="op"))
 

@@ -19,8 +19,9 @@ from tornado.iostream import StreamClosedError
 from tornado.web import Finish, HTTPError, RequestHandler
 
 from ... import __version__
+from ...core.which import device_named, devices_named
 from ...errors import BrokerUnavailable, Conflict, GpuError, InvalidAsk, NotAllowed, NotFound
-from ...model import Caller, Command, Device, DeviceView, Kind, Scope, Workload, WorkloadView
+from ...model import Caller, Command, DeviceView, Forget, Kind, MarkedView, Scope, Workload, WorkloadView
 from ...versions import HEADER, misfit
 from . import views
 from .bounds import check_size
@@ -229,13 +230,20 @@ class Base(RequestHandler):
             raise NotAllowed(f"{it.title} is not yours.", hint="Only its owner and operators may do that.")
         self.must_have(Scope.RESERVE if it.kind is Kind.RESERVATION else Scope.SUBMIT)
 
-    async def act_on_device(self, name: str, make: Callable[[str, str], Command], *, lost: bool = False) -> DeviceView:
-        """Have a command about one device decided, and show what came of it, or how it last stood."""
-        device: Device = views.find_device(self.loop.world, name, lost=lost)
+    async def mark(self, name: str, make: Callable[[str, str], Command]) -> MarkedView:
+        """Have a command about a device decided, or about all of a GPU in MIG mode, and show what came of it."""
+        devices = devices_named(self.loop.world, name, cards=self.loop.sights.cards())
+        card = devices[0].card
+        whole = card.uuid if card is not None and name not in (devices[0].uuid, devices[0].number) else devices[0].uuid
+        await self.loop.handle(make(whole, self.caller.name))
+        return views.show_devices(self.loop, devices, self.caller)
+
+    async def forget(self, name: str) -> DeviceView:
+        """Have a lost device forgotten, and show how it last stood."""
+        device = device_named(self.loop.world, name, lost=True)
         before = views.show_device(self.loop, device.uuid, self.caller)
-        await self.loop.handle(make(device.uuid, self.caller.name))
-        is_there = device.uuid in self.loop.world.devices
-        return views.show_device(self.loop, device.uuid, self.caller) if is_there else before
+        await self.loop.handle(Forget(device=device.uuid, by=self.caller.name))
+        return before
 
     def show(self, it: Workload) -> WorkloadView:
         """One workload by itself, as the caller may see it."""

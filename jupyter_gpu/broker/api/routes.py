@@ -19,8 +19,8 @@ from ...model import (
     EventPage,
     Extend,
     ExtendBody,
-    Forget,
     LetGo,
+    MarkedView,
     Move,
     MoveBody,
     Pause,
@@ -223,34 +223,34 @@ class DeviceHandler(Base):
     @endpoint(DeviceView, scope=Scope.OPERATE)
     async def delete(self, name: str) -> DeviceView:
         """A lost device does not come back: it is listed no more. The answer is how it last stood."""
-        return await self.act_on_device(name, lambda device, by: Forget(device=device, by=by), lost=True)
+        return await self.forget(name)
 
 
 class CordonHandler(Base):
     """/devices/UUID/cordon."""
 
-    @endpoint(DeviceView, scope=Scope.OPERATE)
-    async def post(self, name: str) -> DeviceView:
-        """No new leases on a device."""
-        return await self.act_on_device(name, lambda device, by: Cordon(device=device, by=by))
+    @endpoint(MarkedView, scope=Scope.OPERATE)
+    async def post(self, name: str) -> MarkedView:
+        """No new leases on a device, or on all MIG devices of a GPU."""
+        return await self.mark(name, lambda device, by: Cordon(device=device, by=by))
 
 
 class UncordonHandler(Base):
     """/devices/UUID/uncordon."""
 
-    @endpoint(DeviceView, scope=Scope.OPERATE)
-    async def post(self, name: str) -> DeviceView:
-        """Leases again; a quarantine ends too."""
-        return await self.act_on_device(name, lambda device, by: Uncordon(device=device, by=by))
+    @endpoint(MarkedView, scope=Scope.OPERATE)
+    async def post(self, name: str) -> MarkedView:
+        """Leases again, as far as nothing else keeps the device from work; the answer says what does."""
+        return await self.mark(name, lambda device, by: Uncordon(device=device, by=by))
 
 
 class DrainHandler(Base):
     """/devices/UUID/drain."""
 
-    @endpoint(DeviceView, scope=Scope.OPERATE)
-    async def post(self, name: str) -> DeviceView:
+    @endpoint(MarkedView, scope=Scope.OPERATE)
+    async def post(self, name: str) -> MarkedView:
         """No new leases, and what runs there yields with grace."""
-        return await self.act_on_device(name, lambda device, by: Drain(device=device, by=by))
+        return await self.mark(name, lambda device, by: Drain(device=device, by=by))
 
 
 class Quota(Base):

@@ -26,13 +26,13 @@ from ...core.status import device_view, device_views, may_see_names, quota_views
 from ...errors import LeaseLost, NotFound
 from ...model import (
     Caller,
-    Condition,
     Device,
     DevicePage,
     DeviceView,
     EventPage,
     EventView,
     Kind,
+    MarkedView,
     QuotaPage,
     Renewal,
     State,
@@ -75,19 +75,6 @@ async def find(loop: Loop, text: str, caller: Caller) -> Workload:
     return it
 
 
-def find_device(world: World, name: str, *, lost: bool = False) -> Device:
-    """A device by UUID or by number, as people type it: of several with one number the one that is `lost`, or not."""
-    named = [d for d in world.devices.values() if name in (d.uuid, d.number)]
-    meant = [device for device in named if (device.condition is Condition.LOST) is lost]
-    found = meant if len(meant) == 1 else named
-    if not found:
-        raise NotFound(f"there is no GPU {name[:80]!a}", hint="`jupyter gpu devices` lists them with their UUIDs.")
-    if len(found) > 1:
-        uuids = ", ".join(device.uuid for device in found)
-        raise NotFound(f"there are {len(found)} GPUs {name[:80]}", hint=f"Name one by its UUID: {uuids}.")
-    return found[0]
-
-
 def show(loop: Loop, it: Workload, caller: Caller) -> WorkloadView:
     """One workload by itself."""
     return view(loop.world, it, caller, loop.now(), alone=True)
@@ -102,6 +89,12 @@ def show_device(loop: Loop, uuid: str, caller: Caller) -> DeviceView:
     """One device with its newest reading."""
     view = device_view(loop.world, loop.world.devices[uuid], caller, loop.now())
     return narrow_device(loop.world, view, caller)
+
+
+def show_devices(loop: Loop, devices: list[Device], caller: Caller) -> MarkedView:
+    """Those that a mark was put on: the first, and beside it the others."""
+    first, *others = (show_device(loop, device.uuid, caller) for device in devices)
+    return MarkedView(**msgspec.structs.asdict(first), others=tuple(others))
 
 
 def whole_status(loop: Loop, caller: Caller) -> Status:
