@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from ...model import DriverView
-from .calls import Calls, CardGoneError, text
+from .calls import Calls, CardGoneError
+from .names import clean_name
 
 #: Distributions that bring a module of the same name; an older one may shadow the official one (rossumai/nvgpu#29).
 _DISTRIBUTIONS = ("nvidia-ml-py", "nvidia-ml-py3", "pynvml")
@@ -45,4 +46,4 @@ def _ask(calls: Calls, name: str) -> Any:
 
 
 def _version(raw: Any) -> str | None:
-    return None if raw is None else text(raw)
+    return None if raw is None else clean_name(raw)

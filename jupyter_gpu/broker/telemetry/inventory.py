@@ -1,7 +1,8 @@
 """Which devices there are: whole GPUs, and the MIG devices of those that are split.
 
 A GPU in MIG mode is no device itself but the card of its MIG devices. A lost card is not in the inventory; one that
-only fails to answer just now is, as it was known: facts do not change while the driver runs.
+only fails to answer just now is, as it was known: facts do not change while the driver runs. Of several devices with
+one UUID only the first is, since nobody could say which of them is meant.
 """
 
 from __future__ import annotations
@@ -14,9 +15,10 @@ from typing import Any, NamedTuple
 from msgspec.structs import replace
 
 from ...model import Card, Device
-from .calls import NOT_FOUND, UNKNOWN, Calls, CardGoneError, card_fault, code_of, text
+from .calls import NOT_FOUND, UNKNOWN, Calls, CardGoneError, card_fault, code_of
 from .classes import device_class
 from .memory import memory_of, says_not_supported
+from .names import MOST_CARDS, MOST_PARTS, UnfitError, clean_name, fit_uuid
 from .nodes import Nodes
 
 _MIG_STRIDE = 100
@@ -45,7 +47,7 @@ class _Found(NamedTuple):
     devices: tuple[Device, ...] = ()
     card: Card | None = None
     parts: tuple[tuple[str, Part], ...] = ()
-    note: str | None = None
+    notes: tuple[str, ...] = ()
 
 
 _NOTHING = _Found()
@@ -65,10 +67,14 @@ class Inventory:
         self.unified: frozenset[str] = frozenset()
         self._calls, self._nodes, self._node = calls, nodes, node
         self._known: dict[int, _Found] = {}
+        #: The UUIDs that the present look has met, and where.
+        self._met: dict[str, str] = {}
 
     def look(self) -> tuple[Device, ...]:
         """Find the devices; what goes wrong with NVML as a whole is raised."""
-        found = {index: self._at(index) for index in range(self._calls.call("nvmlDeviceGetCount"))}
+        self._met = {}
+        count = min(self._calls.call("nvmlDeviceGetCount"), MOST_CARDS)
+        found = {index: self._at(index) for index in range(count)}
         # What did not answer is what it was, unless it was found at another number: those change with the driver.
         anew = {one.uuid for index, it in found.items() if it is not self._known.get(index) for one in it.devices}
         for index, it in found.items():
@@ -82,7 +88,7 @@ class Inventory:
         every = self._known.values()
         devices = tuple(device for it in every for device in it.devices)
         self.cards = tuple(it.card for it in every if it.card is not None)
-        self.notes = tuple(it.note for it in every if it.note is not None)
+        self.notes = tuple(note for it in every for note in it.notes)
         whole = (device.uuid for device in devices if device.card is None)
         self.boards = (*whole, *(card.uuid for card in self.cards))
         self.parts = {uuid: part for it in every for uuid, part in it.parts}
@@ -108,6 +114,8 @@ class Inventory:
             return _Found((self._whole(index, handle),))
         except CardGoneError as gone:
             return _without(index, gone)
+        except UnfitError as why:
+            return _Found(notes=(f"GPU {index} cannot be used. {why}",))
         except self._calls.nvml.NVMLError as error:
             return _without(index, error) if known is _NOTHING else known
 
@@ -127,19 +135,25 @@ class Inventory:
     def _split(self, index: int, handle: Any) -> _Found:
         """The MIG devices of a GPU, of which none is a state too."""
         card = Card(
-            uuid=self._uuid(handle),
+            uuid=self._uuid(handle, f"GPU {index}"),
             index=index,
             name=self._name(handle) or "NVIDIA GPU",
             memory_bytes=memory_of(self._calls, handle).total,
         )
         minor, exclusive = self._minor(handle), self._is_exclusive(handle)
-        devices, parts = [], []
-        for slot in range(self._calls.call("nvmlDeviceGetMaxMigDeviceCount", handle)):
-            with contextlib.suppress(CardGoneError):  # this one alone
+        devices, parts, notes = [], [], list[str]()
+        for slot in range(min(self._calls.call("nvmlDeviceGetMaxMigDeviceCount", handle), MOST_PARTS)):
+            try:
                 one = self._in_slot(handle, slot)
                 if one is None:
                     continue
                 device = self._device(one, (index + 1) * _MIG_STRIDE + slot, card)
+            except CardGoneError:  # this one alone
+                continue
+            except UnfitError as why:
+                notes.append(f"GPU {index}:{slot} cannot be used. {why}")
+                continue
+            with contextlib.suppress(CardGoneError):
                 part = Part(
                     card.uuid,
                     self._calls.ask("nvmlDeviceGetGpuInstanceId", one),
@@ -148,7 +162,7 @@ class Inventory:
                 nodes = self._nodes.of_part(minor, part.instance, part.compute)
                 devices.append(replace(device, card=card, slot=slot, nodes=nodes, exclusive=exclusive))
                 parts.append((device.uuid, part))
-        return _Found(tuple(devices), card, tuple(parts), None if devices else _empty(index))
+        return _Found(tuple(devices), card, tuple(parts), tuple(notes) or (() if devices else (_empty(index),)))
 
     def _in_slot(self, card: Any, slot: int) -> Any:
         """The MIG device there. None is a hole, not the end: instances are made and destroyed in any order."""
@@ -160,7 +174,7 @@ class Inventory:
             raise
 
     def _device(self, handle: Any, index: int, card: Card | None = None) -> Device:
-        uuid = self._uuid(handle)
+        uuid = self._uuid(handle, f"GPU {index}" if card is None else f"GPU {card.index}:{index % _MIG_STRIDE}")
         # Asked of known ones too: a lost card may still have a handle and a UUID, and must not seem to be back.
         total = memory_of(self._calls, handle).total
         for device in (it for found in self._known.values() for it in found.devices):
@@ -204,13 +218,16 @@ class Inventory:
     def _is_exclusive(self, handle: Any) -> bool:
         return self._calls.ask("nvmlDeviceGetComputeMode", handle) in _EXCLUSIVE
 
-    def _uuid(self, handle: Any) -> str:
-        uuid = text(self._calls.call("nvmlDeviceGetUUID", handle))
+    def _uuid(self, handle: Any, title: str) -> str:
+        uuid = fit_uuid(self._calls.call("nvmlDeviceGetUUID", handle))
+        other = self._met.setdefault(uuid, title)
+        if other != title:
+            raise UnfitError(f"It has the UUID of {other}, {uuid}: no program could be told which of them is meant.")
         self._calls.handles[uuid] = handle
         return uuid
 
     def _name(self, handle: Any) -> str:
-        return text(self._calls.field("nvmlDeviceGetName", handle, default=""))
+        return clean_name(self._calls.field("nvmlDeviceGetName", handle, default=""))
 
     def _minor(self, handle: Any) -> int | None:
         minor = self._calls.ask("nvmlDeviceGetMinorNumber", handle)
@@ -248,7 +265,7 @@ class Inventory:
 
 
 def _without(index: int, error: Exception) -> _Found:
-    return _Found(note=f"The driver counts GPU {index}, but it is not there. {card_fault(error)}")
+    return _Found(notes=(f"The driver counts GPU {index}, but it is not there. {card_fault(error)}",))
 
 
 def _empty(index: int) -> str:
