@@ -6,12 +6,13 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 import click
+import msgspec
 
 from ..errors import BrokerUnavailable, Conflict
-from ..model import UseKind
+from ..model import MarkedView, UseKind
 from .base import Face, for_each, json_option, pass_face
 from .see import devices_of
-from .text import CONDITIONS, safe
+from .text import condition_text, safe
 from .words import DeviceName
 
 if TYPE_CHECKING:
@@ -26,22 +27,26 @@ def _mark(
     act: Callable[[str], DeviceView],
     said: Callable[[DeviceView | None, DeviceView], str],
 ) -> int:
-    """Mark several; what is told depends on how each was before and is now."""
+    """Mark several; what is told depends on how each was before and is now. A whole GPU in MIG mode is its parts."""
     from ..model import DevicePage
 
     # A document says nothing of before.
     before = {} if face.as_json else {it.uuid: it for it in devices_of(face)}
 
-    def one(name: str) -> DeviceView:
-        it = act(name)
-        if not face.as_json:
+    def one(name: str) -> tuple[DeviceView, ...]:
+        found = _each(act(name))
+        for it in () if face.as_json else found:
             face.say(f"GPU {it.number} ({safe(it.uuid)}) {said(before.get(it.uuid), it)}")
-        return it
+        return found
 
     done, code = for_each(face, dict.fromkeys(devices), one)
     if face.as_json and done:
-        face.document(DevicePage(items=tuple(done)))
+        face.document(DevicePage(items=tuple(it for found in done for it in found)))
     return code
+
+
+def _each(it: DeviceView) -> tuple[DeviceView, ...]:
+    return (msgspec.structs.replace(it, others=()), *it.others) if isinstance(it, MarkedView) else (it,)
 
 
 def _named(workloads: Sequence[int]) -> str:
@@ -75,11 +80,12 @@ def _process(use: UseView) -> str:
 _MOST_NAMED = 3
 
 
-def _uncordoned(before: DeviceView | None, _: DeviceView) -> str:
+def _uncordoned(before: DeviceView | None, it: DeviceView) -> str:
+    if it.condition is not None:
+        was = "is cordoned no more" if before is not None and before.cordoned else "was not cordoned"
+        return f"{was}, and gets no leases yet: {condition_text(it)}."
     if before is not None and not before.cordoned and before.condition is None:
         return "was not cordoned; it gets leases as before."
-    if before is not None and before.condition is not None:
-        return f"gets leases again, unless what it had ({CONDITIONS[before.condition]}) is seen anew."
     return "gets leases again."
 
 
@@ -93,7 +99,10 @@ def _drained(_: DeviceView | None, it: DeviceView) -> str:
 @json_option
 @pass_face
 def cordon(face: Face, devices: tuple[str, ...]) -> int:
-    """Give no new leases on GPUs, named by number or UUID. What runs on them goes on."""
+    """Give no new leases on GPUs, named by number or UUID. What runs on them goes on.
+
+    A GPU in MIG mode means all its MIG devices.
+    """
     return _mark(face, devices, face.client.cordon, _cordoned)
 
 
@@ -102,7 +111,10 @@ def cordon(face: Face, devices: tuple[str, ...]) -> int:
 @json_option
 @pass_face
 def uncordon(face: Face, devices: tuple[str, ...]) -> int:
-    """Give leases on GPUs again. It ends a quarantine too."""
+    """Give leases on GPUs again, also on those that are out of use, as far as your word can say that they are well.
+
+    What is seen of a GPU now (that it is lost, hot, or used without a lease) ends by itself and not by a word.
+    """
     return _mark(face, devices, face.client.uncordon, _uncordoned)
 
 

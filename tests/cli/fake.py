@@ -21,6 +21,7 @@ from jupyter_gpu.model import (
     Holder,
     JobSpec,
     Kind,
+    MarkedView,
     Notice,
     Outcome,
     QuotaPage,
@@ -326,17 +327,26 @@ class FakeClient:
                 return msgspec.structs.replace(it, **more)
         raise errors.NotFound(f"there is no GPU {name!r}")
 
-    def cordon(self, device: str) -> DeviceView:
+    def _marked(self, name: str, **more: object) -> MarkedView:
+        """What is named, or all MIG devices of a GPU that is named as a whole."""
+        parts = [it.uuid for it in self.lab.devices if it.number.startswith(f"{name}:")] or [name]
+        first, *others = (self._device(it, **more) for it in parts)
+        return MarkedView(**msgspec.structs.asdict(first), others=tuple(others))
+
+    def cordon(self, device: str) -> MarkedView:
         self._called("cordon", device)
-        return self._device(device, cordoned=True)
+        return self._marked(device, cordoned=True)
 
-    def uncordon(self, device: str) -> DeviceView:
+    def uncordon(self, device: str) -> MarkedView:
         self._called("uncordon", device)
-        return self._device(device, cordoned=False)
+        it = self._marked(device, cordoned=False)
+        # A word ends what was found out once, and not what is seen now.
+        ends = it.condition is Condition.FAULTY
+        return msgspec.structs.replace(it, condition=None, condition_detail="") if ends else it
 
-    def drain(self, device: str) -> DeviceView:
+    def drain(self, device: str) -> MarkedView:
         self._called("drain", device)
-        return self._device(device, cordoned=True)
+        return self._marked(device, cordoned=True)
 
     def forget(self, device: str) -> DeviceView:
         self._called("forget", device)

@@ -14,6 +14,7 @@ from jupyter_gpu.cli.log import LogDocument
 from jupyter_gpu.client import Client, find
 from jupyter_gpu.model import (
     BrokerView,
+    Condition,
     DevicePage,
     EndReason,
     EventPage,
@@ -499,11 +500,26 @@ def test_operating_says_what_there_was_to_do(gpu):
     assert gpu("cordon", "0").out == f"GPU 0 ({held}) is cordoned; what runs on it goes on (workload 12).\n"
     assert gpu("cordon", "3").out == f"GPU 3 ({lost}) is cordoned; no workload holds it.\n"  # nobody can look
     assert gpu("uncordon", "2").out == f"GPU 2 ({free}) was not cordoned; it gets leases as before.\n"
-    assert gpu("uncordon", "3").out == f"GPU 3 ({lost}) gets leases again, unless what it had (lost) is seen anew.\n"
+    gone = f"GPU 3 ({lost}) was not cordoned, and gets no leases yet: lost: it fell off the bus.\n"
+    assert gpu("uncordon", "3").out == gone
     assert gpu("forget", "3").out == f"GPU 3 ({lost}) is forgotten: it is listed no more.\n"
     marked = tuple(msgspec.structs.replace(it, cordoned=True) for it in gpu.client.lab.devices)
     gpu.client.lab = msgspec.structs.replace(gpu.client.lab, devices=marked)
     assert gpu("cordon", "2").out == f"GPU 2 ({free}) is cordoned already; nothing runs on it.\n"
+
+
+def test_uncordon_says_what_else_keeps_a_gpu_from_work(gpu):
+    """An operator's word ends a fault that was found, and nothing that is seen now."""
+    sick = [
+        msgspec.structs.replace(gpu.client.lab.devices[at], cordoned=True, condition=it, condition_detail="so it is")
+        for at, it in ((2, Condition.FAULTY), (3, Condition.HOT))
+    ]
+    gpu.client.lab = msgspec.structs.replace(gpu.client.lab, devices=tuple(sick))
+
+    said = gpu("uncordon", "2", "3").out.splitlines()
+
+    assert said[0].endswith(" gets leases again.")
+    assert said[1].endswith(" is cordoned no more, and gets no leases yet: too hot: so it is.")
 
 
 def test_simulated_gpus_can_be_asked_for(gpu, monkeypatch):

@@ -12,6 +12,7 @@ from jupyter_gpu.model import (
     Ask,
     CardView,
     Condition,
+    DevicePage,
     DeviceView,
     IsolationView,
     Kind,
@@ -134,6 +135,19 @@ def test_a_mig_device_is_named_by_its_number(verb):
 
     assert (verb, "0:2") in terminal.client.calls
     assert result.out.startswith("GPU 0:2 (MIG-2bbbbbbb")
+
+
+def test_a_split_gpu_is_all_its_parts():
+    """Who cordons GPU 0 means what is on it; each part is told, in a document too."""
+    terminal = Terminal(client=FakeClient(split_lab()))
+
+    lines = terminal("cordon", "0").out.splitlines()
+    document = msgspec.json.decode(terminal("cordon", "0", "--json").out, type=DevicePage)
+
+    assert [line.split()[1] for line in lines] == ["0:0", "0:2"]
+    assert "what runs on it goes on (workload 12)" in lines[0]
+    assert lines[1].endswith("is cordoned; nothing runs on it.")
+    assert [it.number for it in document.items] == ["0:0", "0:2"]
 
 
 def test_a_shared_device_says_how_much_of_it_is_leased():
