@@ -21,7 +21,6 @@ from ..model import (
 from ..units import format_bytes
 from .forecast import expected_end_at
 from .names import is_of, may_see_names
-from .placement import in_order
 from .told import known_detail
 
 
@@ -44,8 +43,14 @@ def device_view(world: World, device: Device, caller: Caller, now: float) -> Dev
 
 
 def device_views(world: World, caller: Caller, now: float) -> tuple[DeviceView, ...]:
-    """All devices, by node and index."""
-    return tuple(device_view(world, device, caller, now) for device in in_order(world))
+    """All devices in the order in which they are read: by node, card and slot."""
+    return tuple(device_view(world, device, caller, now) for device in sorted(world.devices.values(), key=_as_read))
+
+
+def _as_read(device: Device) -> tuple[str, str, int, int, str]:
+    """A MIG device stands where its card does; its own index is one that no whole GPU has."""
+    card = device.index if device.card is None else device.card.index
+    return (device.pool, device.node, card, -1 if device.slot is None else device.slot, device.uuid)
 
 
 def card_views(world: World, cards: tuple[Card, ...] = ()) -> tuple[CardView, ...]:

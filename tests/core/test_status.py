@@ -302,7 +302,7 @@ def test_a_gpu_in_mig_mode_is_a_card_beside_its_mig_devices() -> None:
 
     document = status(play.world, ADA, play.now, store_id="s", simulated=False, cards=(bare,))
 
-    assert [(it.number, it.card) for it in document.devices] == [("1", None), ("0:0", "card-0"), ("0:2", "card-0")]
+    assert [(it.number, it.card) for it in document.devices] == [("0:0", "card-0"), ("0:2", "card-0"), ("1", None)]
     split, empty = document.cards
     assert (split.index, split.memory_used_bytes, split.utilisation_percent) == (0, 14_987_362_304, None)
     assert (split.memory_total_bytes, split.sampled_at) == (42_505_273_344, play.now)
