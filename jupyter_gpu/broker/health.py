@@ -331,7 +331,7 @@ def _heat(policy: Policy, sight: Sight) -> str | None:
     vitals, celsius = sight.vitals, sight.celsius
     limit = policy.hot_celsius or vitals.slowdown_celsius
     if celsius is not None and limit is not None and celsius >= limit:
-        return f"it has {celsius} °C; from {limit} °C on it gets no work. Look at its fans and the air around it"
+        return f"it has {celsius} °C, and its limit is {limit} °C. Look at its fans and the air around it"
     if vitals.slowed_by:
         causes = " and ".join(_SLOWED_BY.get(it, it) for it in vitals.slowed_by)
         return f"it is slowed down by {causes}. Look at its fans, the air around it and its power supply"

@@ -236,6 +236,6 @@ def _of_the_dead(processes: _Processes) -> str:
     what = format_bytes(sum(held)) if held else "memory"
     who = f"process {pids}, which has ended" if len(processes) == 1 else f"processes {pids}, which have ended"
     return (
-        f"the driver still counts {what} for {who}; if it stays so, reset the GPU (`nvidia-smi --gpu-reset`) while "
+        f"the driver still counts {what} for {who}. If it stays so, reset the GPU (`nvidia-smi --gpu-reset`) while "
         "nothing runs on it, or reboot"
     )
