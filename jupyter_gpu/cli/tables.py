@@ -23,6 +23,7 @@ GAP = 2
 _STYLES = {
     "active": "green", "yielding": "yellow", "queued": "", "paused": "dim", "failed": "red", "gpu-oom": "red",
     "host-oom": "red", "disk-full": "red", "device-lost": "red", "hung": "red", "lost": "red", "launch-failed": "red",
+    "above-share": "red",
 }  # fmt: skip
 
 

@@ -35,7 +35,7 @@ END_OF = {
     EvictionReason.DEVICE_LOST: EndReason.DEVICE_LOST,
     EvictionReason.HUNG: EndReason.HUNG,
     EvictionReason.DRAINED: EndReason.RELEASED,
-    EvictionReason.ABOVE_SHARE: EndReason.GPU_OOM,
+    EvictionReason.ABOVE_SHARE: EndReason.ABOVE_SHARE,
     EvictionReason.NO_SHOW: EndReason.ABANDONED,
     EvictionReason.IDLE: EndReason.RELEASED,
     EvictionReason.PREEMPTED: EndReason.RELEASED,

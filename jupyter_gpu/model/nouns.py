@@ -77,6 +77,8 @@ class EndReason(StrEnum):
     HOST_OOM = "host-oom"
     DISK_FULL = "disk-full"
     DEVICE_LOST = "device-lost"
+    #: It used more of a shared device than its part, for longer than is borne.
+    ABOVE_SHARE = "above-share"
     HUNG = "hung"
     TIMED_OUT = "timed-out"
     CANCELLED = "cancelled"

@@ -46,6 +46,7 @@ export type EndReason =
   | 'host-oom'
   | 'disk-full'
   | 'device-lost'
+  | 'above-share'
   | 'hung'
   | 'timed-out'
   | 'cancelled'

@@ -263,6 +263,7 @@ class Checked(Play):
         self.world.uses.clear()
         for device in DEVICES:
             self.do(Uncordon(device=device.uuid, by="op"))
+            self.do(SeeCondition(device=device.uuid, condition=None))  # no operator's word ends what readings show
         for it in list(self.world.queued()):
             self.do(LetGo(workload=it.id, by="op"))
         for _ in range(60):

@@ -218,7 +218,7 @@ def test_a_job_above_its_part_is_ended_with_what_it_should_have_asked_for():
 
     assert play.do(SeeAboveShare(workload=job)) == [f"evicted (above-share) {job}"]
     assert play[job].yield_by == play.now + 120
-    assert play.exit(job, SAVED) == [f"released {job}", f"ended (gpu-oom) {job}"]
+    assert play.exit(job, SAVED) == [f"released {job}", f"ended (above-share) {job}"]
     assert play[job].detail == ("it used 25.5GiB of GPU 0, of which its part is 20GiB; ask again with `--memory 26GiB`")
 
 
@@ -249,7 +249,7 @@ def test_a_reservation_above_its_part_is_ended_with_the_same_words():
     play.do(SeeAboveShare(workload=held, detail="as the watch saw it"))
     assert play[held].detail.endswith("its part is 20GiB; ask again for a whole GPU: without `--memory`")
     play.do(Release(workload=held, by="bob"))
-    assert play.clear(held) == [f"ended (gpu-oom) {held}"]
+    assert play.clear(held) == [f"ended (above-share) {held}"]
 
 
 def test_what_is_not_known_any_more_is_told_as_it_was_seen():
