@@ -92,6 +92,14 @@ class GpuBroker(JupyterApp):
         nobody's unless this names them; who has none may reserve, and starts no jobs.
         """,
     ).tag(config=True)
+    hub_socket_scopes = List(
+        Unicode(),
+        help="""What an account of this machine may do over the socket of a hub's service: nothing, since the hub's
+        roles would be no bounds to it. Root and the operators of the policy may do everything.
+
+            c.GpuBroker.hub_socket_scopes = ["read", "reserve", "submit"]
+        """,
+    ).tag(config=True)
     isolation = Enum(
         ("auto", "cgroup", "landlock", "bubblewrap", "off"),
         "auto",

@@ -78,6 +78,7 @@ async def a_service(
     accounts: Any = "",
     tokens: Any = None,
     system: bool = False,
+    socket_scopes: tuple[str, ...] = (),
     count: int = 1,
     **loop_words: Any,
 ) -> AsyncIterator[Serving]:
@@ -85,7 +86,13 @@ async def a_service(
     async with a_hub() as hub, a_loop(folder / "state", count=count, **loop_words) as (loop, engine):
         loop._identity = msgspec.structs.replace(loop._identity, state_dir=str(folder / "state"))
         engine.log_path = lambda workload, attempt: folder / f"{workload}.{attempt}.log"  # type: ignore[method-assign]
-        app = SimpleNamespace(hub_cache_seconds=cache_seconds, account_of_user=accounts, system=system, tokens=tokens)
+        app = SimpleNamespace(
+            hub_cache_seconds=cache_seconds,
+            account_of_user=accounts,
+            system=system,
+            tokens=tokens,
+            hub_socket_scopes=socket_scopes,
+        )
         sockets = bind_sockets(0, "127.0.0.1")
         port = sockets[0].getsockname()[1]
         environ = hub.environ(port, base=base, JUPYTER_GPU_SPAWNER_DIGEST=DIGEST)

@@ -51,7 +51,7 @@ async def a_door(folder: Path, files: dict[str, Any], book: Book | None = None) 
             JUPYTERHUB_SSL_CERTFILE=files["gpu"]["cert"],
             JUPYTERHUB_SSL_CLIENT_CA=files["authority"],
         )
-        app = SimpleNamespace(hub_cache_seconds=0, account_of_user="", system=False, tokens=None)
+        app = SimpleNamespace(hub_cache_seconds=0, account_of_user="", system=False, tokens=None, hub_socket_scopes=())
         service = Service(app, Book(), told)  # type: ignore[arg-type]
         doors = Doors(
             make_application(it.loop, it.service.gate, **it.service.words),

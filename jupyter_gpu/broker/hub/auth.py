@@ -33,6 +33,13 @@ _OWN_SCOPES = frozenset({Scope.RESERVE, Scope.SUBMIT})
 AGAIN_SECONDS = 60.0
 
 
+_ELSEWHERE = (
+    "A server of the hub has all that is needed. Elsewhere make a token on the hub's page Token, and set "
+    "JUPYTER_GPU_URL to the service's address and JUPYTER_GPU_TOKEN to the token; an admin may open the socket to "
+    "accounts with GpuBroker.hub_socket_scopes."
+)
+
+
 class SignInAgain(NotAllowed):
     """There is no cookie, or the hub does not know it any more: a page tells it from what its user may not do."""
 
@@ -40,7 +47,7 @@ class SignInAgain(NotAllowed):
 
 
 class HubGate(Gate):
-    """Admits whom the hub knows. On the Unix socket callers are known by their account, as without a hub."""
+    """Admits whom the hub knows. On the Unix socket callers are known by their account, as far as that says enough."""
 
     def __init__(
         self,
@@ -50,6 +57,7 @@ class HubGate(Gate):
         *,
         system: bool,
         tokens: Mapping[str, Any] | None = None,
+        socket_scopes: frozenset[Scope] = frozenset(),
         uid: int | None = None,
         book: Book | None = None,
     ) -> None:
@@ -58,6 +66,7 @@ class HubGate(Gate):
             system=system, tokens={**(tokens or {}), **(spawner if place.spawner_digest else {})}, uid=uid, book=book
         )
         self.place, self.hub, self.accounts = place, hub, accounts
+        self._socket_scopes = socket_scopes
         self.again_seconds = max(AGAIN_SECONDS, hub.cache_seconds)
 
     # -- by token
@@ -127,16 +136,18 @@ class HubGate(Gate):
     # -- by account
 
     async def _account(self, peer: Peer, operators: Collection[str]) -> Caller:
+        """Who comes over the socket: root, operators, and all others as far as an admin let them, as nobody else."""
         caller = await super()._account(peer, operators)
         if peer.uid == 0:
             return caller
         owner = self.accounts.owner_of(caller.account)
         if owner is None:
-            raise NotAllowed(
-                f"The account {caller.account} does not say which user of the hub asks.",
-                hint="Ask with a token of the hub: in a server of the hub JUPYTERHUB_API_TOKEN holds one.",
-            )
-        return Caller(name=owner, account=caller.account, scopes=caller.scopes)
+            raise NotAllowed(f"The account {caller.account} does not say which user of the hub asks.", hint=_ELSEWHERE)
+        scopes = caller.scopes if caller.is_operator else self._socket_scopes
+        if not scopes:
+            # The hub's roles say who may do what, and the kernel says only which account it is.
+            raise NotAllowed("Here JupyterHub says who may do what, so its users bring a token.", hint=_ELSEWHERE)
+        return Caller(name=owner, account=caller.account, scopes=scopes)
 
 
 class Visitor(HubOAuthenticated):

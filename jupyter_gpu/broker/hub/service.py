@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 import ssl
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from jupyterhub.utils import make_ssl_context
 
+from ...errors import InvalidAsk
+from ...model import Scope
 from ..visits import Book
 from .accounts import Accounts
 from .asking import Hub
@@ -30,7 +32,13 @@ class Service:
         self.place: Place = place
         self.hub = Hub(place, cache_seconds=app.hub_cache_seconds)
         self.gate = HubGate(
-            place, self.hub, Accounts(app.account_of_user), system=app.system, tokens=app.tokens, book=book
+            place,
+            self.hub,
+            Accounts(app.account_of_user),
+            system=app.system,
+            tokens=app.tokens,
+            socket_scopes=_scopes(app.hub_socket_scopes),
+            book=book,
         )
         self._servers: Servers | None = None
 
@@ -66,3 +74,12 @@ class Service:
         if self._servers is not None:
             await self._servers.close()
         await self.hub.close()
+
+
+def _scopes(names: Sequence[str]) -> frozenset[Scope]:
+    unknown = sorted(set(names) - set(Scope))
+    if unknown:
+        raise InvalidAsk(
+            f"hub_socket_scopes: there is no scope {unknown[0]!r}.", hint=f"Give some of {', '.join(Scope)}."
+        )
+    return frozenset(map(Scope, names))
