@@ -2,6 +2,7 @@
 
 import asyncio
 import hashlib
+import inspect
 import json
 import pprint
 import re
@@ -16,6 +17,7 @@ from jupyter_gpu.broker.app import GpuBroker
 from jupyter_gpu.broker.settings import settings_of
 from jupyter_gpu.jupyter.service import DIGEST, Secret, setup_hub
 from jupyter_gpu.jupyter.spawner import GpuSpawner
+from jupyter_gpu.model import Profile
 from jupyter_gpu.policies import read_policy
 
 from .spawn_ground import Hall
@@ -366,6 +368,42 @@ def test_what_cannot_be_meant_stops_the_hub(load, text, said):
     """Each with what to write instead."""
     with pytest.raises(SystemExit, match=said):
         load(text)
+
+
+HUB_PAGE = (Path(__file__).parents[2] / "docs" / "hub.md").read_text(encoding="utf-8")
+
+
+def test_every_argument_is_described():
+    """An argument that the admin's guide does not have is known to nobody."""
+    table = {
+        word for row in re.findall(r"^\| (`[^|]*) \|", HUB_PAGE, re.MULTILINE) for word in re.findall(r"`(\w+)`", row)
+    }
+
+    assert set(inspect.signature(setup_hub).parameters) - {"c"} <= table
+    assert set(Profile.__struct_fields__) <= table
+
+
+def test_the_guide_gives_each_role_its_scopes(load):
+    """What the table says is what the hub is told."""
+    roles = roles_of(load("setup_hub(c)"))
+    rows = dict(re.findall(r"^\| (researcher|contractor|operator|admin) \|.*\| ([^|]+) \|$", HUB_PAGE, re.MULTILINE))
+    told = {name: set(re.findall(r"`([a-z]+)`", text)) for name, text in rows.items()}
+    told["operator"] |= told["researcher"]
+
+    for name, scopes in told.items():
+        assert set(roles[f"jupyter-gpu-{name}"]["scopes"]) == {f"{CUSTOM}{it}" for it in scopes} | {ACCESS}
+
+
+def test_every_link_of_the_guide_leads_somewhere():
+    """To a file that is there, and in this page to a heading."""
+    headings = {
+        re.sub(r"[^a-z -]", "", it.lower()).replace(" ", "-") for it in re.findall(r"^#+ (.*)$", HUB_PAGE, re.MULTILINE)
+    }
+    docs = Path(__file__).parents[2] / "docs"
+
+    for file, place in re.findall(r"\]\(([^)#:]*)(?:#([^)]*))?\)", HUB_PAGE):
+        assert (docs / file).exists()
+        assert file or place in headings, place
 
 
 def test_it_is_called_with_any_configuration():
