@@ -16,9 +16,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 from .. import pins
-from ..model import BrokerView, Condition, DeviceView, DriverView, IsolationView, Status
+from ..model import BrokerView, CardView, Condition, DeviceView, DriverView, IsolationView, Status, UseKind
 from .doctor import Check
 from .doctor_machine import slurp
+from .picture import in_rows
 from .text import condition_text, plural, split_text
 
 _LIBRARY = "libnvidia-ml.so.1"
@@ -34,20 +35,26 @@ _NODES = re.compile(r"nvidia\d+|nvidiactl|nvidia-uvm")
 _MOST_NAMED = 3
 
 _BACK = "It comes back by itself"
-_RESET = "Reset it with `sudo nvidia-smi --gpu-reset -i {card}`"
+_RESET = "reset it with `sudo nvidia-smi --gpu-reset -i {card}`"
 _REMEDIES = {
-    Condition.LOST: "`dmesg` may say why. {reset}, seat it anew or restart the machine. {back} once it reads well. "
+    Condition.LOST: "`dmesg` may say why: {reset}, seat it anew or restart the machine. {back} once it reads well. "
     "If it was taken out: `jupyter gpu forget {number}`.",
-    Condition.FAULTY: "{reset}, or replace it; then `jupyter gpu uncordon {number}`.",
-    Condition.RESET_NEEDED: "Let its work end. {reset}. {back} then.",
-    Condition.PROHIBITED: "`sudo nvidia-smi -i {card} -c DEFAULT` lets CUDA in. {back} then.",
+    Condition.FAULTY: "Once nothing runs on it {reset}, or replace it; then `jupyter gpu uncordon {number}`.",
+    Condition.RESET_NEEDED: "Let its work end, then {reset}. {back} after that.",
+    Condition.PROHIBITED: "`sudo nvidia-smi -i {card} -c DEFAULT` lets CUDA in. {back} after that.",
     Condition.UNREADABLE: "See whether `nvidia-smi -i {card}` answers, and what `dmesg` says. {back} once it does.",
     Condition.HOT: "Look at its fans, at what stands before them, and at its power. {back} once it is cool; "
     "`hot_celsius` of the policy is the limit.",
     Condition.SUSPECT: "Where that stays: {reset}. {back} once the load is gone.",
-    Condition.NOT_CLEAR: "End what is named. {back} once nothing is left on it.",
+    Condition.NOT_CLEAR: "End what is named: `jupyter gpu devices` lists it. {back} once nothing is left on it.",
     Condition.FOREIGN: "`jupyter gpu devices` names it: let its owner reserve, or end it. {back} once nobody is on it.",
 }
+#: Whatever the condition is called: nobody is there who could be asked or ended.
+_OF_THE_DEAD = (
+    "What is named has ended and cannot be ended again. If the driver still counts its memory after a minute: {reset}, "
+    "while nothing runs on it, or restart the machine. {back} once nothing is left on it."
+)
+_WORD = "`jupyter gpu uncordon {number}` gives it back"
 
 
 def driver_check(view: BrokerView | None, status: Status | None, root: Path = Path("/")) -> Check:
@@ -256,7 +263,7 @@ def isolation_check(isolation: IsolationView | None, status: Status | None) -> C
             name="isolation",
             state="warn",
             text=f"advisory: {isolation.by} withholds the GPUs of others from a job, but not surely{detail}",
-            remedy="docs/devices.md says what each way to withhold them holds, and what none does.",
+            remedy="What each way to withhold them holds, and what none does, is said in docs/devices.md.",
         )
     return Check(
         name="isolation",
@@ -279,22 +286,25 @@ def device_checks(status: Status | None) -> Iterator[Check]:
         text=f"{len(sound)} of {plural(len(status.devices), 'GPU')} can be leased{label}",
         remedy="" if sound else "`jupyter gpu devices` says how each one is.",
     )
-    for it in status.devices:
-        if it.condition is not None:
+    split = {it.card for it in status.devices}
+    for it in in_rows(status.devices, status.cards):
+        if isinstance(it, CardView):
+            yield from () if it.uuid in split else (_empty_card(it),)
+        elif it.condition is not None:
             yield Check(name=f"GPU {it.number}", state="warn", text=condition_text(it), remedy=remedy_of(it))
         elif it.cordoned:
-            remedy = f"`jupyter gpu uncordon {it.number}` gives it back."
+            remedy = f"{_WORD.format(number=it.number)}."
             yield Check(name=f"GPU {it.number}", state="warn", text="cordoned by an operator", remedy=remedy)
-    split = {it.card for it in status.devices}
-    for card in status.cards:
-        if card.uuid not in split:
-            yield Check(
-                name=f"GPU {card.index}",
-                state="warn",
-                text=split_text(card, 0),
-                remedy=f"`sudo nvidia-smi mig -i {card.index} -lgip` lists the profiles and `-cgi PROFILE -C` makes "
-                f"some; `sudo nvidia-smi -i {card.index} -mig 0` makes it one GPU again.",
-            )
+
+
+def _empty_card(card: CardView) -> Check:
+    return Check(
+        name=f"GPU {card.index}",
+        state="warn",
+        text=split_text(card, 0),
+        remedy=f"`sudo nvidia-smi mig -i {card.index} -lgip` lists the profiles and `-cgi PROFILE -C` makes "
+        f"some; `sudo nvidia-smi -i {card.index} -mig 0` makes it one GPU again.",
+    )
 
 
 def remedy_of(device: DeviceView) -> str:
@@ -303,7 +313,19 @@ def remedy_of(device: DeviceView) -> str:
         return ""
     card = device.number.partition(":")[0]
     reset = _RESET.format(card=card)
-    return _REMEDIES[device.condition].format(card=card, number=device.number, back=_BACK, reset=reset)
+    remedy = _OF_THE_DEAD if _is_held_by_the_dead(device) else _REMEDIES[device.condition]
+    said = remedy.format(card=card, number=device.number, back=_BACK, reset=reset)
+    # Where only somebody's word ends the condition, that word ends the cordon too, and stands there already.
+    if device.cordoned and "uncordon" not in said:
+        said += f" It is cordoned too: {_WORD.format(number=device.number)} then."
+    return said
+
+
+def _is_held_by_the_dead(device: DeviceView) -> bool:
+    """Whether all that is on it without a lease has ended."""
+    strange = [use for use in device.uses if use.foreign]
+    is_occupied = device.condition in (Condition.NOT_CLEAR, Condition.FOREIGN)
+    return is_occupied and bool(strange) and all(use.kind is UseKind.DEAD for use in strange)
 
 
 def alert_checks(status: Status | None) -> Iterator[Check]:

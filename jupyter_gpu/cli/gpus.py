@@ -17,7 +17,7 @@ from ..model import CardView, DeviceView, UseKind, UseView
 from ..units import MISSING, format_bytes, format_when
 from .picture import in_rows
 from .tables import GAP, cells_of, make_table
-from .text import condition_text, note_text, part_text, safe, sentence, slowed_text, split_text
+from .text import condition_text, evidence, note_text, part_text, safe, sentence, slowed_text, split_text
 
 _WHOSE = {
     UseKind.ASTRAY: "outside its reservation",
@@ -101,9 +101,11 @@ def _evidence(it: DeviceView, now: float) -> list[str]:
     """Since when it is not well, and on what evidence."""
     if it.condition is None:
         return []
-    parts = [] if it.condition_since is None else [f"since {format_when(it.condition_since, now)}"]
-    parts += [safe(it.condition_detail)] if it.condition_detail else []
-    return [sentence(": ".join(parts))] if parts else []
+    since = "" if it.condition_since is None else f"since {format_when(it.condition_since, now)}"
+    why, more = evidence(it)
+    said = ": ".join(part for part in (since, why) if part)
+    parts = [sentence(part) for part in (said, more) if part]
+    return [" ".join(parts)] if parts else []
 
 
 def _state(it: DeviceView) -> str:

@@ -250,9 +250,21 @@ def condition_text(device: DeviceView, *, with_detail: bool = True) -> str:
     """
     if device.condition is None:
         return ""
-    detail = safe(device.condition_detail).rstrip(".") if with_detail else ""
+    why = evidence(device)[0] if with_detail else ""
     cordoned = "; cordoned" if device.cordoned else ""
-    return CONDITIONS[device.condition] + (f": {detail}" if detail else "") + cordoned
+    return CONDITIONS[device.condition] + (f": {why}" if why else "") + cordoned
+
+
+def evidence(device: DeviceView) -> tuple[str, str]:
+    """On what evidence a device is not well, and what else the broker says of it: the first sentence, and the rest."""
+    why, _, more = safe(device.condition_detail).strip().rstrip(".").partition(". ")
+    if device.condition is Condition.LOST and why.startswith(_SAYS_LOST):
+        why = why.removeprefix(_SAYS_LOST).lstrip(": ")  # its condition says that already
+    return why, more
+
+
+#: How the detail of a lost device may begin.
+_SAYS_LOST = "The GPU is lost"
 
 
 def slowed_text(reasons: Iterable[str]) -> str:

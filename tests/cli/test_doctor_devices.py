@@ -10,8 +10,8 @@ import pytest
 from jupyter_gpu import pins
 from jupyter_gpu.cli import doctor_devices as devices
 from jupyter_gpu.errors import BrokerUnavailable
-from jupyter_gpu.model import AlertView, CardView, Condition, DriverView, IsolationView
-from tests.cli.fake import NOW, FakeClient, device, lab
+from jupyter_gpu.model import AlertView, CardView, Condition, DriverView, IsolationView, UseKind, UseView
+from tests.cli.fake import GIB, NOW, FakeClient, device, lab
 from tests.cli.test_doctor import found
 
 LOADED = "NVRM version: NVIDIA UNIX x86_64 Kernel Module  550.54.14  Thu Feb 22 01:44:30 UTC 2024\nGCC version: 12\n"
@@ -272,6 +272,61 @@ def test_a_card_in_mig_mode_without_mig_devices(gpu):
     assert "MIG mode without MIG devices" in checks["GPU 5"].text
     assert "-mig 0" in checks["GPU 5"].remedy
     assert "GPU 6" not in checks
+
+
+def test_what_helps_is_told_once(gpu):
+    """The broker says what helps in the sentences after the first; here it is told of the card, by its number."""
+    detail = "the driver asks for a reset of it. Reset it with `nvidia-smi --gpu-reset` while nothing runs on it"
+    lost = device(4, condition=Condition.LOST, condition_detail="The GPU is lost: no answer. Look into `dmesg`.")
+    sick = device(3, condition=Condition.RESET_NEEDED, condition_detail=detail)
+    gpu.client.lab = msgspec.structs.replace(lab(), devices=(sick, lost))
+
+    checks = found(gpu)
+
+    assert checks["GPU 3"].text == "needs a reset: the driver asks for a reset of it"
+    assert checks["GPU 3"].remedy.count("--gpu-reset -i 3") == 1
+    assert checks["GPU 4"].text == "lost: no answer"
+
+
+@pytest.mark.parametrize("condition", [Condition.NOT_CLEAR, Condition.FOREIGN])
+def test_what_has_ended_cannot_be_ended(gpu, condition):
+    """Memory that the driver still counts for it is freed by a reset alone."""
+    dead = UseView(pid=7, kind=UseKind.DEAD, foreign=True, memory_bytes=GIB)
+    alive = UseView(pid=8, kind=UseKind.USER, foreign=True)
+    gpu.client.lab = msgspec.structs.replace(
+        lab(),
+        devices=(
+            device(0, condition=condition, condition_detail="why", uses=(dead,)),
+            device(1, condition=condition, condition_detail="why", uses=(dead, alive)),
+        ),
+    )
+
+    checks = found(gpu)
+
+    assert "cannot be ended" in checks["GPU 0"].remedy
+    assert "--gpu-reset -i 0" in checks["GPU 0"].remedy
+    assert "--gpu-reset" not in checks["GPU 1"].remedy
+
+
+def test_a_sick_gpu_that_is_cordoned_too_is_named_as_both(gpu):
+    """Whoever mends it must know that it does not come back by itself."""
+    hot = device(3, condition=Condition.HOT, condition_detail="97 °C", cordoned=True)
+    faulty = device(4, condition=Condition.FAULTY, condition_detail="Xid 79", cordoned=True)
+    gpu.client.lab = msgspec.structs.replace(lab(), devices=(hot, faulty))
+
+    checks = found(gpu)
+
+    assert checks["GPU 3"].text == "too hot: 97 °C; cordoned"
+    assert [checks[it].remedy.count("jupyter gpu uncordon") for it in ("GPU 3", "GPU 4")] == [1, 1]
+
+
+def test_gpus_are_named_in_their_order(gpu):
+    """That of the lists: by card and slot."""
+    cards = (CardView(uuid="GPU-1", index=1, name="H100"), CardView(uuid="GPU-2", index=2, name="H100"))
+    part = device(1000, uuid="MIG-1", number="1:0", card="GPU-1", cordoned=True)
+    gpu.client.lab = msgspec.structs.replace(lab(), devices=(device(3, cordoned=True), part), cards=cards)
+
+    assert [name for name in found(gpu) if name.startswith("GPU ")] == ["GPU 1:0", "GPU 2", "GPU 3"]
 
 
 def test_alerts_are_told_once(gpu):
