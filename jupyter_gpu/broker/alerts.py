@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import shutil
 from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
@@ -64,6 +65,14 @@ class Alerts:
         self._is_closed = False
         self._turn = asyncio.Semaphore(MOST_AT_ONCE)
         self.changed: Callable[[], None] = lambda: None
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """That the admin's command cannot be run, as far as that shows beforehand: nobody would hear of an alert."""
+        if not self._command or shutil.which(self._command[0]) is not None:
+            return ()
+        what = f"The alert command {self._command[0]!r} is no program that this broker can run, so it tells nobody"
+        return (f"{what}: mend `c.GpuBroker.alert_command`, or make the file executable.",)
 
     def open(self, key: str, alert: Alert) -> None:
         """Tell of something, once; what is open already only gets its newest words, unless there is news in it."""

@@ -165,7 +165,7 @@ class Loop:
             policy_digest=self._digest,
             devices=len(self.world.devices),
             stops_at=self.stops_at(),
-            warnings=self.warnings,
+            warnings=(*self.warnings, *self.alerts.warnings),
             driver=self.sights.driver(),
             isolation=self.sights.isolation(),
         )

@@ -194,6 +194,22 @@ def test_the_admins_command_gets_each_alert_as_json(tmp_path: Path) -> None:
     assert (said[1]["workload"], said[1]["text"]) == (1, "job 1 of ada is above.")
 
 
+@pytest.mark.parametrize("is_executable", [True, False])
+def test_a_command_that_is_not_there_is_told_before_it_is_needed(tmp_path: Path, is_executable: bool) -> None:
+    """`jupyter gpu doctor` passes on what the broker warns of; a file that is put right is right at once."""
+    command = tmp_path / "tell"
+    alerts = Alerts(Clock(), command=(str(command), "--urgent"))
+
+    (said,) = alerts.warnings
+    command.write_text("#!/bin/sh\n")
+    command.chmod(0o755 if is_executable else 0o644)
+
+    assert str(command) in said
+    assert "c.GpuBroker.alert_command" in said
+    assert (alerts.warnings == ()) is is_executable
+    assert Alerts(Clock()).warnings == Alerts(Clock(), command=("sh",)).warnings == ()
+
+
 @pytest.mark.parametrize(
     ("command", "said"),
     [
