@@ -57,7 +57,7 @@ def _choice(number: int, it: Profile, page: Page) -> str:
     """One radio button, its label, and what it gives."""
     name = f"jupyter-gpu-{number}"
     checked = " checked" if it.name == page.chosen.profile.name else ""
-    about = f'<span class="jupyter-gpu-about">{escape(it.description)}</span> ' if it.description else ""
+    about = f'<span class="jupyter-gpu-about">{escape(_sentence(it.description))}</span> ' if it.description else ""
     return (
         f'<div class="jupyter-gpu-choice">'
         f'<input type="radio" name="{PROFILE}" id="{name}" value="{escape(it.name)}" required'
@@ -69,7 +69,8 @@ def _choice(number: int, it: Profile, page: Page) -> str:
 
 
 def _sentence(words: str) -> str:
-    return f"{words[:1].upper()}{words[1:]}."
+    """Of words of ours or of an admin's, who may have ended it already."""
+    return f"{words[:1].upper()}{words[1:]}" + ("" if words.endswith((".", "!", "?")) else ".")
 
 
 def _free(it: Profile, free: Free, page: Page) -> str:
@@ -112,8 +113,8 @@ def _wait(page: Page) -> str:
         f' aria-describedby="jupyter-gpu-wait-about"{checked}>'
         f'<label for="jupyter-gpu-wait">Wait in line if none is free</label>'
         f'<p id="jupyter-gpu-wait-about">The next page shows your place and the expected start, and the server starts '
-        f"by itself when it is your turn, at the latest after {longest}. You may close the page, and stop the server "
-        f"there to leave the line. Without this you are told at once if none is free.</p></div>"
+        f"by itself when it is your turn, at the latest after {longest}. You may close the page; to leave the line, "
+        f"stop the server. Without this you are told at once if none is free.</p></div>"
     )
 
 
@@ -167,7 +168,7 @@ _STYLE = """<style>
 .jupyter-gpu-choice label { font-weight: 600; }
 .jupyter-gpu-choice p { grid-column: 2; margin: 0; }
 .jupyter-gpu-choice input { margin-top: .3rem; }
-.jupyter-gpu #jupyter-gpu-news:empty { display: none; }
+.jupyter-gpu #jupyter-gpu-news:empty { margin: 0; }
 </style>"""
 
 # The page's own address without its query gives the form anew and starts nothing. Only texts are taken from there, so

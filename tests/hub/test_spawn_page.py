@@ -178,7 +178,7 @@ def test_a_line_is_offered_only_where_there_is_something_to_wait_for():
     said = read(a_page(ONE)._replace(longest_wait_seconds=5400)).of["jupyter-gpu-wait-about"]
     assert "your place and the expected start" in said
     assert "at the latest after 1h30m" in said
-    assert "stop the server there to leave the line" in said
+    assert "to leave the line, stop the server" in said
 
 
 # -- what is free
