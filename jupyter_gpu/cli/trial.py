@@ -120,7 +120,7 @@ def _run(
     """Let the GPU compute, and look at it meanwhile."""
     given = dict(environ) | pins.under(it.id, it.devices) | {"XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
     # -P: a torch.py in this folder is none.
-    argv = [sys.executable, "-P", str(Path(trial_program.__file__)), engines, str(seconds)]
+    argv = [sys.executable, "-P", str(Path(trial_program.__file__)), engines, str(seconds), str(os.getpid())]
     with _looked_at(client, it.devices[0]) as seen:
         done = spawn.run(argv, seconds + SPARE_SECONDS, environ=given)
     return _answer(done, seconds), seen

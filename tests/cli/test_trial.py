@@ -138,7 +138,7 @@ def test_what_is_told(gpu, answers):
     assert "GPU 1 is tried for 7s." in result.err
     assert [it["environ"]["CUDA_VISIBLE_DEVICES"] for it in answers.ran] == [it.uuid for it in gpu.client.lab.devices]
     assert answers.ran[0]["timeout"] == 7 + trial.SPARE_SECONDS
-    assert answers.ran[0]["argv"][-2:] == ["cuda", "7"]
+    assert answers.ran[0]["argv"][-3:] == ["cuda", "7", str(os.getpid())]
 
 
 def test_libraries_are_found_and_not_imported(gpu, answers, monkeypatch):
@@ -149,7 +149,7 @@ def test_libraries_are_found_and_not_imported(gpu, answers, monkeypatch):
 
     trials(gpu)
 
-    assert answers.ran[0]["argv"][-2] == "torch,jax,cuda"
+    assert answers.ran[0]["argv"][-3] == "torch,jax,cuda"
 
 
 def test_a_mig_device_is_as_hot_as_its_card(gpu, answers):
