@@ -21,6 +21,7 @@ from ..model import (
 from ..units import format_bytes
 from .forecast import expected_end_at
 from .names import is_of, may_see_names
+from .placement import drives_display
 from .told import known_detail
 
 
@@ -128,8 +129,7 @@ def _display_note(world: World, device: Device, reading: Reading | None) -> str:
     """A monitor hangs on it: it can be reserved, and not all of its memory is free (russellb/canhazgpu#5)."""
     if reading is None:
         return ""
-    drives = None if reading.vitals is None else reading.vitals.drives_display
-    if not (drives or (drives is None and reading.drawing_pids)):
+    if not drives_display(world, device):
         return ""
     used: int | None = reading.memory_used_bytes
     if device.uuid in world.leases:  # what its holders use is not the display's

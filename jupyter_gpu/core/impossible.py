@@ -32,6 +32,7 @@ def refuse_the_impossible(world: World, ask: Ask) -> None:
             f"a part of a GPU's memory cannot be had: {_why_none_is_shared(world, kin)}",
             hint="Ask for a whole one: leave --memory out, or use --min-free for one with that much free.",
         )
+    _refuse_the_too_large(world, ask)
     parts = [device for device in kin if is_mig(device)]
     # Of parts alone no number would do; beside whole GPUs they are the reason only where all together would.
     if ask.devices > 1 and parts and (len(parts) == len(kin) or ask.devices <= len(kin)):
@@ -42,6 +43,25 @@ def refuse_the_impossible(world: World, ask: Ask) -> None:
         f"the most is {most}",
         hint=WHAT_THERE_IS,
     )
+
+
+def _refuse_the_too_large(world: World, ask: Ask) -> None:
+    """Like "no GPU of class a100 has 200GiB: the largest is GPU 0 with 80GiB"."""
+    wanted = max(ask.memory_bytes or 0, ask.min_free_bytes or 0)
+    alike = _of_the_kind(world, msgspec.structs.replace(ask, min_free_bytes=None))
+    if ask.memory_bytes is not None:
+        alike = [device for device in alike if _is_shared(world, device)]
+    sizes = [(device.memory_bytes, device) for device in alike if device.memory_bytes is not None]
+    if not sizes or len(sizes) < len(alike) or max(size for size, _ in sizes) >= wanted:
+        return
+    size, largest = max(sizes, key=lambda pair: pair[0])
+    if len(ask.on) == 1:
+        what = f"{largest.title} has {format_bytes(size)}, not {format_bytes(wanted)}"
+    else:
+        kind = msgspec.structs.replace(ask, memory_bytes=None, min_free_bytes=None, same_link_group=False)
+        what = f"no GPU{_what(world, kind)}{'' if ask.memory_bytes is None else ' that is shared'} has "
+        what += f"{format_bytes(wanted)}: the largest is {largest.title} with {format_bytes(size)}"
+    raise LimitExceeded(what, hint=f"Ask for less. {WHAT_THERE_IS}")
 
 
 def _refuse_unknown_names(world: World, ask: Ask) -> None:

@@ -2,8 +2,10 @@
 
 Whole devices by best fit over link groups (the group with the fewest spare devices that serves), the devices of the
 previous attempt first when they are free; a memory ask goes to the shareable devices it fills best. All devices of an
-ask are on one node. A device that is cordoned or has a condition serves nobody. Free memory is what NVML says as well
-as what leases say, so memory that somebody took outside the queue counts (`core.spare`).
+ask are on one node. A device that drives a display is the last choice, since part of its memory and time are gone. Who
+names no class gets devices of one class, of the largest that has enough; different ones only where no class has. A
+device that is cordoned or has a condition serves nobody. Free memory is what NVML says as well as what leases say, so
+memory that somebody took outside the queue counts (`core.spare`).
 
 MIG devices serve asks for one device only: CUDA shows a process the first of several and drops the others, a whole GPU
 beside it too (pytorch/pytorch#102715). Who names a class gets it, packed onto as few cards as may be. Who names none,
@@ -14,7 +16,7 @@ them. Who says neither gets a whole GPU where one is free, else the largest MIG 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator
 from math import inf
 
 from ..model import Ask, Device, Policy, Workload, World
@@ -89,7 +91,7 @@ def has_room(world: World, device: Device, ask: Ask, gone: frozenset[int] | set[
     """Whether a well device of the kind has what one part of the ask wants, once those who are `gone` have left."""
     if ask.memory_bytes is not None:
         spare = spare_bytes(world, device, gone)
-        return spare is not None and spare >= ask.memory_bytes
+        return spare is not None and spare >= max(ask.memory_bytes, ask.min_free_bytes or 0)
     holders = world.leases.get(device.uuid, ())
     if holders or ask.min_free_bytes is None:
         # What NVML says of a device that is in use tells nothing of how it will be.
@@ -102,6 +104,15 @@ def free_bytes(world: World, device: Device) -> int | None:
     """What NVML says is free of a device; None where it does not say."""
     reading = world.readings.get(device.uuid)
     return None if reading is None else reading.memory_free_bytes
+
+
+def drives_display(world: World, device: Device) -> bool:
+    """Whether a monitor hangs on it, by its newest reading; where it does not tell, whether something draws there."""
+    reading = world.readings.get(device.uuid)
+    if reading is None:
+        return False
+    drives = None if reading.vitals is None else reading.vitals.drives_display
+    return bool(drives or (drives is None and reading.drawing_pids))
 
 
 def free_devices(world: World) -> list[Device]:
@@ -189,13 +200,15 @@ class Room:
         if len(previous) == count and self._serving.keys() >= set(previous):
             return previous
         serving = sorted(_preferred(list(self._serving.values()), self._ask), key=_place)
-        if self._ask.memory_bytes is None:
-            linked = _best(count, ((device.uuid, (device.pool, device.node, _link(device))) for device in serving))
-            if linked is not None:
-                return linked
-        else:  # the fullest that still have room
+        if self._ask.memory_bytes is not None:  # the fullest that still have room
             serving.sort(key=lambda device: spare_bytes(self._world, device, self._gone) or 0)
-        return _best(count, ((device.uuid, _group(device, self._ask)) for device in serving))
+            return _best(count, ((device.uuid, _group(device, self._ask)) for device in serving))
+        for some in _choices(self._world, serving):
+            linked = _best(count, ((device.uuid, (device.pool, device.node, _link(device))) for device in some))
+            found = linked or _best(count, ((device.uuid, _group(device, self._ask)) for device in some))
+            if found is not None:
+                return found
+        return None
 
 
 def _best(count: int, devices: Iterable[tuple[str, Group]]) -> tuple[str, ...] | None:
@@ -205,6 +218,18 @@ def _best(count: int, devices: Iterable[tuple[str, Group]]) -> tuple[str, ...] |
         groups.setdefault(group, []).append(uuid)
     enough = [(len(uuids), group) for group, uuids in groups.items() if len(uuids) >= count]
     return tuple(groups[min(enough)[1]][:count]) if enough else None
+
+
+def _choices(world: World, serving: list[Device]) -> Iterator[list[Device]]:
+    """What to choose from, the best first: without a display, and of one class, the largest; all of them at last."""
+    dark = [device for device in serving if not drives_display(world, device)]
+    for some in (dark, serving) if len(dark) < len(serving) else (serving,):
+        classes: dict[str, list[Device]] = {}
+        for device in some:
+            classes.setdefault(device.device_class, []).append(device)
+        if len(classes) > 1:
+            yield from sorted(classes.values(), key=lambda alike: (-max(map(_size, alike)), alike[0].device_class))
+        yield some
 
 
 def _preferred(serving: list[Device], ask: Ask) -> list[Device]:

@@ -88,9 +88,7 @@ def _why_waiting(world: World, it: Workload, caller: Caller, now: float, ahead: 
         case WaitingReason.DRIVER:
             return f"No GPU can be read; `jupyter gpu doctor` says why. {where}"
         case WaitingReason.ENGINE:
-            if it.ask.memory_bytes is not None:
-                return f"No GPU that is shared is there at the moment. {where}"
-            return f"There is no such GPU at the moment. {where}"
+            return f"{_why_none_is_there(world, it)}. {where}"
         case _:
             way_out = f"Leave the line with `jupyter gpu cancel {it.id}`."
             at = expected_start_at(world, it, now, ahead)
@@ -109,12 +107,22 @@ def _again_text(world: World, it: Workload, now: float) -> str:
     return f"Some are available again at {format_when(max(instants), now)}. " if instants else ""
 
 
+def _why_none_is_there(world: World, it: Workload) -> str:
+    """Like "GPU 0 is lost: it has gone from the bus or from the inventory"."""
+    gone = [_what_it_has(device) for device in in_order(world) if suits(device, it.ask)]
+    if gone:
+        more = len(gone) - MOST_NAMED
+        return "; ".join(gone[:MOST_NAMED]) + (f"; and {more} more" if more > 0 else "")
+    is_part = it.ask.memory_bytes is not None
+    return f"{'No GPU that is shared is there' if is_part else 'There is no such GPU'} at the moment"
+
+
 def _how_many_are_free(world: World, it: Workload, now: float) -> str:
     """Like "No GPU is free", "1 of the 2 GPUs it wants is free", or "No GPU has 20GiB free"."""
     kept_from = avoided(world, it, now)
     well = (device for device in world.devices.values() if suits(device, it.ask) and is_well(device))
     free = sum(1 for device in well if device.uuid not in kept_from and has_room(world, device, it.ask))
-    wanted = it.ask.memory_bytes or it.ask.min_free_bytes
+    wanted = max(it.ask.memory_bytes or 0, it.ask.min_free_bytes or 0) or None
     what = "free" if wanted is None else f"{format_bytes(wanted)} free"
     one, many = ("is", "are") if wanted is None else ("has", "have")
     if free == 0:
@@ -123,9 +131,10 @@ def _how_many_are_free(world: World, it: Workload, now: float) -> str:
 
 
 def _what_it_has(device: Device) -> str:
-    """Like "GPU 0 has a hardware fault"; the gravest goes before an operator's word."""
-    what = "is taken out of use by an operator" if device.condition is None else WORDS[device.condition]
-    return f"{device.title} {what}"
+    """Like "GPU 0 has a hardware fault, and is taken out of use by an operator"."""
+    parts = [] if device.condition is None else [WORDS[device.condition]]
+    parts += ["is taken out of use by an operator"] if device.cordoned else []
+    return f"{device.title} {', and '.join(parts)}"
 
 
 def _who_holds(world: World, it: Workload, caller: Caller, now: float) -> str:

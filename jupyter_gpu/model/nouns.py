@@ -97,7 +97,7 @@ class Ask(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     device_class: str | None = None
     #: A part of a shareable device; None asks for whole devices.
     memory_bytes: int | None = None
-    #: Whole devices only: this much must be free by NVML at the grant.
+    #: This much must be free at the grant: of a whole device by NVML, of a shared one beside what others have of it.
     min_free_bytes: int | None = None
     duration_seconds: int | None = None
     cpus: int | None = None

@@ -30,7 +30,7 @@ def could_serve(world: World, it: Workload, uuid: str) -> bool:
         return not held and enough and big_enough
     if not is_shared(world, uuid) or any(w.lease.memory_bytes is None for w in held):
         return False
-    return ask.memory_bytes <= left_of(world, uuid, held)
+    return max(ask.memory_bytes, ask.min_free_bytes or 0) <= left_of(world, uuid, held)
 
 
 def is_shared(world: World, uuid: str) -> bool:

@@ -14,6 +14,7 @@ from jupyter_gpu.model import (
     SeeCondition,
     SharingRule,
     State,
+    Vitals,
     WaitingReason,
 )
 from tests.world import BEGIN, DAY, GIB, HOUR, SAVED, Play, a_device, a_mig_device
@@ -340,3 +341,75 @@ def test_one_card_is_filled_before_the_next_is_begun():
     play.exit(jobs[0])
 
     assert [play.devices_of(play.job(**words)) for _ in range(2)] == [("mig-0:1",), ("mig-1:2",)]
+
+
+# -- displays, and unequal GPUs
+
+
+def drives_a_display(play: Play, *uuids: str, offered: bool = True) -> None:
+    """A monitor hangs on these, as the driver says or as what draws there shows."""
+    for uuid in uuids:
+        shows = {"vitals": Vitals(drives_display=True)} if offered else {"drawing_pids": (815,)}
+        play.world.readings[uuid] = Reading(uuid=uuid, at=BEGIN, **shows)
+
+
+@pytest.mark.parametrize("offered", [True, False])
+def test_the_gpu_that_drives_a_display_goes_last(offered):
+    """A part of it is taken already, and who works at it would notice; where nothing else is free it serves."""
+    play = Play(3)
+    drives_a_display(play, "gpu-0", offered=offered)
+
+    assert [play.devices_of(play.job()) for _ in range(3)] == [("gpu-1",), ("gpu-2",), ("gpu-0",)]
+
+
+def test_several_devices_leave_the_display_out_while_they_can():
+    """Also where they would be linked with it: two of a pair, one of which drives a display, or two without a link."""
+    play = Play([*linked("a", "a"), a_device(2), a_device(3)])
+    drives_a_display(play, "gpu-0")
+
+    assert play.devices_of(play.job(devices=2)) == ("gpu-1", "gpu-2")
+    assert play.devices_of(play.job(devices=2)) == ("gpu-0", "gpu-3")
+
+
+def test_a_small_card_for_the_screen_is_nobodys_surprise():
+    """A workstation: the card with the monitor is number 0, and the others are what people come for."""
+    screen = {"device_class": "gt-710", "memory_bytes": 2 * GIB}
+    play = Play([a_device(0, **screen), a_device(1), a_device(2)])
+    drives_a_display(play, "gpu-0")
+
+    assert play.devices_of(play.job(min_free_bytes=GIB)) == ("gpu-0",)
+    assert play.devices_of(play.job()) == ("gpu-1",)
+
+
+def unequal() -> Play:
+    """Two small cards before three large ones."""
+    return Play([
+        *(a_device(index, device_class="l4", memory_bytes=24 * GIB) for index in (0, 1)),
+        *(a_device(index) for index in (2, 3, 4)),
+    ])  # fmt: skip
+
+
+def test_who_names_no_class_gets_the_largest_first():
+    """As with MIG devices: what was not asked for is never a small one by surprise."""
+    play = unequal()
+
+    assert [play.devices_of(play.job()) for _ in range(4)] == [("gpu-2",), ("gpu-3",), ("gpu-4",), ("gpu-0",)]
+
+
+def test_several_devices_are_of_one_class_while_one_has_enough():
+    """The slowest of them would set the pace. Different ones only where no class has so many."""
+    play = unequal()
+
+    assert play.devices_of(play.job(devices=2)) == ("gpu-2", "gpu-3")
+    assert play.devices_of(play.job(devices=2)) == ("gpu-0", "gpu-1")
+    play = unequal()
+    assert play.devices_of(play.job(devices=4)) == ("gpu-0", "gpu-1", "gpu-2", "gpu-3")
+
+
+def test_a_part_with_a_least_free_memory_waits_for_that():
+    """Both are asked for, so both are kept: 20 GiB of its own, on a device that has 50 left."""
+    play = sharing(2)
+    play.job(memory_bytes=40 * GIB)
+
+    assert play.devices_of(play.job(memory_bytes=20 * GIB, min_free_bytes=50 * GIB)) == ("gpu-1",)
+    assert play.waiting(play.job(memory_bytes=20 * GIB, min_free_bytes=70 * GIB)) is WaitingReason.DEVICES

@@ -353,6 +353,44 @@ def test_a_device_that_is_not_well_is_named_in_words() -> None:
     )
 
 
+def test_a_device_that_is_cordoned_and_not_well_is_both() -> None:
+    """Who uncordons it must not wonder why it gets no work, and who mends it neither."""
+    play = Play(devices=1)
+    play.do(SeeCondition(device="gpu-0", condition=Condition.FOREIGN))
+    play.do(Cordon(device="gpu-0", by="op"))
+    play.submit(a_job("ada"))
+
+    (mine,) = seen_by(play, ADA).workloads
+
+    assert mine.reason.startswith(
+        "No GPU is free: GPU 0 is used by somebody who has no lease of it, and is taken out of use by an operator."
+    )
+
+
+def test_who_waits_for_a_device_that_is_lost_reads_which() -> None:
+    """And not that there is none such."""
+    play = Play([a_device(0), a_mig_device(0, card=1), a_mig_device(1, card=1)])
+    play.do(SeeCondition(device="mig-1:0", condition=Condition.LOST))
+    play.submit(a_job("ada", on=("mig-1:0",)))
+
+    (mine,) = seen_by(play, ADA).workloads
+
+    assert mine.reason.startswith(
+        "GPU 1:0 is lost: it has gone from the bus or from the inventory. You are first in queue training."
+    )
+
+
+def test_who_asked_for_a_part_and_a_least_free_memory_reads_what_is_missing() -> None:
+    """The larger of the two is what decides."""
+    play = Play([a_device(0)], Policy(sharing=(SharingRule(),)))
+    play.submit(a_job("grace", memory_bytes=50 * GIB))
+    play.submit(a_job("ada", memory_bytes=20 * GIB, min_free_bytes=40 * GIB))
+
+    reason = view(play.world, play[2], ADA, play.now, alone=True).reason
+
+    assert reason.startswith("No GPU has 40GiB free: GPU 0 has 30GiB free.")
+
+
 def test_a_device_says_what_it_has_and_since_when() -> None:
     """And on what evidence, so that people can judge it."""
     play = Play(devices=1)
