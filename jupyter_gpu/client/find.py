@@ -66,11 +66,11 @@ def find_broker(
     """Find the broker, or start one. Blocks for as long as a start takes; BrokerUnavailable says what to do."""
     told = url or environ.get("JUPYTER_GPU_URL")
     if told:
-        place = read_url(told, token or environ.get("JUPYTER_GPU_TOKEN"))
-        if place.token is None and place.uds is None and not url:
+        named = read_url(told, token or environ.get("JUPYTER_GPU_TOKEN"))
+        if named.token is None and named.uds is None and not url:
             # In a server of a hub the environment names the hub's service, which knows its user by this token.
-            place = place._replace(token=environ.get("JUPYTERHUB_API_TOKEN"))
-        return place
+            return named._replace(token=environ.get("JUPYTERHUB_API_TOKEN"))
+        return named
     # JUPYTER_GPU_TOKEN goes with JUPYTER_GPU_URL: nobody here is shown what is meant for a broker elsewhere.
     place = running_broker(environ, token)
     if place is None and start:
