@@ -169,7 +169,7 @@ class GpuBroker(JupyterApp):
         suppress_errors: bool = False,  # noqa: FBT001, FBT002 - as in JupyterApp
     ) -> None:
         """Read the config files. Raises InvalidAsk where they cannot be read or hold what no setting can take."""
-        hint = f"Mend it; `{self.name} --show-config` lists the files that are read."
+        hint = "Mend it: a jupyter_gpu_config.py in one of the config folders that `jupyter --paths` lists."
         if self.config_file and not Path(self.config_file).exists():
             raise InvalidAsk(f"there is no config file {self.config_file}", hint="Is the name right?")
         told = settings_of(os.environ, self.trait_names(config=True))
@@ -263,7 +263,14 @@ def _is_aside() -> bool:
 
 def main() -> None:
     """The entry of `python -m jupyter_gpu.broker.app`."""
-    GpuBroker.launch_instance()
+    try:
+        try:
+            GpuBroker.launch_instance()
+        finally:
+            sys.stdout.flush()
+    except BrokenPipeError:  # whoever read the help has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python would try once more at its end
+        sys.exit(128 + signal.SIGPIPE)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,10 @@
 """A hub tells the service that it starts what its configuration says; what cannot be meant is said by name."""
 
 import json
+import os
+import signal
+import subprocess
+import sys
 
 import pytest
 
@@ -76,4 +80,18 @@ def test_a_setting_that_there_is_not_stops_a_reload(config_dir):
 
     with pytest.raises(InvalidAsk, match="no setting 'quotas'") as refused:
         app.read_policy_anew()
-    assert "--show-config" in (refused.value.hint or "")
+    assert "jupyter_gpu_config.py" in (refused.value.hint or "")
+
+
+@pytest.mark.parametrize("option", ["--help", "--help-all"])
+def test_who_reads_no_further_ends_it_quietly(option):
+    """As `--help-all | head` does: without a traceback, and with the shell's number for a closed pipe."""
+    reader, writer = os.pipe()
+    os.close(reader)
+    argv = [sys.executable, "-m", "jupyter_gpu.broker.app", option]
+
+    done = subprocess.run(argv, stdout=writer, stderr=subprocess.PIPE, timeout=60, check=False)
+    os.close(writer)
+
+    assert done.stderr == b""
+    assert done.returncode == 128 + signal.SIGPIPE
