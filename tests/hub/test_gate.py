@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import getpass
+import hashlib
 import os
 import subprocess
 import sys
@@ -375,6 +376,38 @@ def test_names_are_as_typed_and_nobody_is_taken_for_another(tmp_runtime: Places)
     play(story)
 
 
+def test_a_name_that_is_taken_by_a_token_is_no_users(tmp_runtime: Places) -> None:
+    """People choose their names on many hubs: one would be called as the token whose work they want."""
+
+    async def story() -> None:
+        digest = hashlib.sha256(b"static").hexdigest()
+        tokens = {digest: {"name": "trainer", "account": ME, "scopes": ["submit", "reserve"]}}
+        async with a_service(tmp_runtime.runtime_dir, tokens=tokens) as it:
+            mine = (await it.as_("static").post("/workloads", json=RESERVE)).json()["id"]
+            for client in (it.as_(it.hub.add("trainer", *RESEARCHER)), it.spawner("trainer")):
+                answer = await client.get(f"/workloads/{mine}")
+                assert (answer.status_code, "name" in answer.json()["message"]) == (403, True)
+            assert (await it.spawner("services/prometheus").get("/status")).status_code == 403
+            assert (await it.as_("static").get(f"/workloads/{mine}")).json()["owner"] == "trainer"
+
+    play(story)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root, whose work it is about; run the tests as root")
+def test_who_is_called_root_at_the_hub_is_not_root(tmp_runtime: Places) -> None:
+    """What root reserves over the socket is nobody else's."""
+
+    async def story() -> None:
+        async with a_service(tmp_runtime.runtime_dir, system=True) as it:
+            mine = (await it.here().post("/workloads", json=RESERVE)).json()
+            assert mine["owner"] == "local/root"
+            root = it.as_(it.hub.add("root", *CONTRACTOR))
+            assert (await root.get(f"/workloads/{mine['id']}")).status_code == 404
+            assert (await root.post(f"/workloads/{mine['id']}/cancel")).status_code == 404
+
+    play(story)
+
+
 # -- for others
 
 
@@ -426,8 +459,6 @@ def test_nobody_else_speaks_for_others(tmp_runtime: Places) -> None:
     """Neither users, admins, services, static tokens nor processes on the socket; it is refused, not left out."""
 
     async def story() -> None:
-        import hashlib
-
         digest = hashlib.sha256(b"static").hexdigest()
         tokens = {digest: {"name": "static", "scopes": ["admin"]}}
         async with a_service(tmp_runtime.runtime_dir, tokens=tokens) as it:
@@ -557,6 +588,25 @@ def test_a_log_that_is_followed_ends_with_the_token(tmp_runtime: Places) -> None
     play(story)
 
 
+def test_a_log_that_is_followed_ends_with_the_right_to_it(tmp_runtime: Places) -> None:
+    """Who may still look, but not into others' logs any more."""
+
+    async def story() -> None:
+        async with a_service(tmp_runtime.runtime_dir, accounts={"ana": ME}) as it:
+            it.service.gate.again_seconds = 0.1
+            mine = (await it.as_(it.hub.add("ana", *CONTRACTOR)).post("/workloads", json=job())).json()["id"]
+            (tmp_runtime.runtime_dir / f"{mine}.1.log").write_text("first\n")
+            oli = it.hub.add("oli", "read", "logs")
+            async with it.as_(oli).stream("GET", f"/workloads/{mine}/log?follow=true&attempt=1") as stream:
+                parts = stream.aiter_text()
+                assert await anext(parts) == "first\n"
+                it.hub.people["oli"].scopes = (f"{OURS}read",)
+                with pytest.raises(Exception, match=CUT):
+                    await anext(parts)
+
+    play(story)
+
+
 # -- processes as holders
 
 
@@ -678,7 +728,8 @@ def test_on_the_socket_an_account_is_only_ever_its_own_user(tmp_runtime: Places)
                 assert f'"caller":"{expected}"' in said
 
     for accounts, expected in (
-        ("same", "nobody"),
+        # Not a person's.
+        ("same", None),
         ({"ana": "nobody"}, "ana"),
         ({"ana": "nobody", "grace": "nobody"}, None),
         ({"nobody": "somebody"}, None),

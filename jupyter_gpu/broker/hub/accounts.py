@@ -66,7 +66,7 @@ class Accounts:
         users = [user for user, theirs in self._named.items() if theirs == account]
         if users:
             return users[0] if len(users) == 1 and self._others not in (account, *self._own()) else None
-        return account if self._others == SAME and account not in self._named else None
+        return account if self._others == SAME and account not in self._named and _is_a_person(account) else None
 
     def _find(self, user: str) -> RunsAs:
         named = self._named.get(user)

@@ -10,6 +10,7 @@ the origin with us, and could read what a mere cookie opens.
 from __future__ import annotations
 
 import hmac
+import time
 import urllib.parse
 from collections.abc import Collection, Mapping
 from typing import Any
@@ -22,7 +23,7 @@ from ...errors import NotAllowed
 from ...model import Caller, Scope
 from ..auth import Gate, TokenRule
 from ..visits import Book, Peer
-from .accounts import Accounts, RunsAs
+from .accounts import Accounts
 from .asking import Hub, Known
 from .place import Place
 
@@ -67,6 +68,8 @@ class HubGate(Gate):
         )
         self.place, self.hub, self.accounts = place, hub, accounts
         self._socket_scopes = socket_scopes
+        #: Names of tokens that are no user's.
+        self._taken = {rule.name for rule in self._rules.values() if not rule.for_others}
         self.again_seconds = max(AGAIN_SECONDS, hub.cache_seconds)
 
     # -- by token
@@ -91,27 +94,28 @@ class HubGate(Gate):
         scopes = scopes_of(model)
         if not scopes:
             raise no_scope(model)
-        # A user's name never holds a slash, so no service is taken for a user.
-        name = f"services/{model['name']}" if is_service else str(model["name"])
-        runs_as = RunsAs("") if is_service else await self.accounts.of(name)
-        return Caller(
-            name=name,
-            account=runs_as.account,
-            scopes=scopes,
-            groups=tuple(sorted(model.get("groups") or ())),
-            groups_at=known.at,
-            shares_account=runs_as.is_shared,
-        )
+        if is_service:
+            # A user's name never holds a slash, so no service is taken for a user.
+            return Caller(name=f"services/{model['name']}", account="", scopes=scopes, groups_at=known.at)
+        return await self._user(model["name"], scopes, tuple(sorted(model.get("groups") or ())), known.at)
 
     async def user(self, name: str, scopes: frozenset[Scope], groups: tuple[str, ...]) -> Caller:
         """The user for whom the spawner asks."""
-        caller, runs_as = await super().user(name, scopes, groups), await self.accounts.of(name)
+        return await self._user(name, scopes, groups, time.time())
+
+    async def _user(self, name: str, scopes: frozenset[Scope], groups: tuple[str, ...], at: float) -> Caller:
+        if name in self._taken or "/" in name:
+            raise NotAllowed(
+                f"The name {name!r} is that of a token of this broker, so no user of the hub can have it here.",
+                hint="An admin names the token otherwise in GpuBroker.tokens.",
+            )
+        runs_as = await self.accounts.of(name)
         return Caller(
             name=name,
             account=runs_as.account,
             scopes=scopes,
             groups=groups,
-            groups_at=caller.groups_at,
+            groups_at=at,
             shares_account=runs_as.is_shared,
         )
 
@@ -138,9 +142,10 @@ class HubGate(Gate):
     async def _account(self, peer: Peer, operators: Collection[str]) -> Caller:
         """Who comes over the socket: root, operators, and all others as far as an admin let them, as nobody else."""
         caller = await super()._account(peer, operators)
-        if peer.uid == 0:
-            return caller
         owner = self.accounts.owner_of(caller.account)
+        if peer.uid == 0:
+            # Whoever calls themselves root at the hub is not this one.
+            return Caller(name=owner or f"local/{caller.account}", account=caller.account, scopes=caller.scopes)
         if owner is None:
             raise NotAllowed(f"The account {caller.account} does not say which user of the hub asks.", hint=_ELSEWHERE)
         scopes = caller.scopes if caller.is_operator else self._socket_scopes
