@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 import msgspec
 
@@ -108,11 +108,11 @@ class Alerts:
             log.info("over: %s", known.alert.text)
             self.changed()
 
-    def forget(self, device: str) -> None:
-        """An operator has dealt with what was wrong with a device: what is wrong with it from now on is news."""
-        for key in [key for key, it in self._open.items() if it.alert.device == device]:
+    def forget(self, devices: Collection[str]) -> None:
+        """An operator has dealt with what was wrong with these: what is wrong with them from now on is news."""
+        for key in [key for key, it in self._open.items() if it.alert.device in devices]:
             self.close(key)
-        self._closed = {key: it for key, it in self._closed.items() if it[1].alert.device != device}
+        self._closed = {key: it for key, it in self._closed.items() if it[1].alert.device not in devices}
 
     def settle(self, group: str, wanted: Mapping[str, Alert]) -> None:
         """Let just these be open of all whose key begins with "GROUP:"; the keys of `wanted` do."""

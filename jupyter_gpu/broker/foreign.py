@@ -104,16 +104,20 @@ class Foreign:
         by_device: dict[str, list[_Stranger]] = {}
         strays: set[int] = set()
         for (uuid, _, _), one in settled.items():
-            if one.use.kind is UseKind.ASTRAY and one.use.workload is not None:
+            if one.use.kind is UseKind.ASTRAY and one.use.workload in world.workloads:
                 strays.add(one.use.workload)
             elif not self._may_be_the_holders(world, uuid, one.use):
                 by_device.setdefault(uuid, []).append(one)
+        # Of those who have all ended nobody can be told; what they left is told of the device.
+        by_device = {
+            uuid: them for uuid, them in by_device.items() if any(one.use.kind is not UseKind.DEAD for one in them)
+        }
         found = {}
         for uuid, them in by_device.items():
             with self._shield.around(f"device {uuid}"):
                 found[f"{GROUP}:{uuid}"] = self._alert(world, world.devices[uuid], them, now)
         self._alerts.settle(GROUP, found)
-        stray = {id_: _stray(world, world.workloads[id_]) for id_ in strays if id_ in world.workloads}
+        stray = {id_: _stray(world, world.workloads[id_]) for id_ in strays}
         self._alerts.settle(ASTRAY_GROUP, {f"{ASTRAY_GROUP}:{id_}": alert for id_, alert in stray.items()})
 
     def _may_be_the_holders(self, world: World, uuid: str, use: Use) -> bool:

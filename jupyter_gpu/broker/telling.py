@@ -1,11 +1,13 @@
-"""Which alerts the state of the devices, the driver and the isolation calls for."""
+"""Which alerts the state of the devices, the driver and the isolation calls for. One fact is one alert."""
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
+
+import msgspec
 
 from ..core.told import what_it_has
-from ..model import Condition, Device, IsolationView, World
+from ..model import Condition, Device, IsolationView, UseKind, World
 from .alerts import Alert, Alerts
 
 #: Of these an operator should know; who is on a device without a lease is told in `foreign`.
@@ -20,12 +22,9 @@ PROBED_WITHIN_SECONDS = 30.0
 
 def tell_of_devices(alerts: Alerts, world: World, *, cards: Collection[str] = (), simulated: bool = False) -> None:
     """Let just those alerts about devices be open that are called for now. `cards` are the GPUs in MIG mode."""
-    sick = [
-        it
-        for it in world.devices.values()
-        if it.condition in TOLD and it.simulated is simulated and not _was_split(it, cards)
-    ]
-    alerts.settle("device", {f"device:{it.uuid}:{it.condition}": _of_device(it) for it in sick})
+    here = [it for it in world.devices.values() if it.simulated is simulated and not _was_split(it, cards)]
+    sick = [it for it in here if it.condition in TOLD and not _is_told_by_who_is_there(world, it)]
+    alerts.settle("device", dict(_of_devices(sick, here)))
     alerts.settle("holder", _of_holders(world))
 
 
@@ -61,8 +60,30 @@ def _was_split(device: Device, cards: Collection[str]) -> bool:
     return device.condition is Condition.LOST and of in cards
 
 
-def _of_device(device: Device) -> Alert:
-    text = f"{what_it_has(device)} It gets no new work; `jupyter gpu devices` shows it."
+def _is_told_by_who_is_there(world: World, device: Device) -> bool:
+    """Whether what is left on it is a process that lives: that one is told of, with whose it is (`foreign`)."""
+    lives = (use.kind not in (UseKind.DEAD, UseKind.SYSTEM) for use in world.uses.get(device.uuid, ()))
+    return device.condition is Condition.NOT_CLEAR and any(lives)
+
+
+def _of_devices(sick: list[Device], here: list[Device]) -> Iterable[tuple[str, Alert]]:
+    """One for each that is sick; where all MIG devices of a GPU have the same, that is the GPU's, and one."""
+    parts: dict[str, list[Device]] = {}
+    for it in here:
+        if it.card is not None:
+            parts.setdefault(it.card.uuid, []).append(it)
+    for it in sick:
+        all_of_it = [it] if it.card is None else parts[it.card.uuid]
+        if it.card is None or len(all_of_it) == 1 or any(other.condition is not it.condition for other in all_of_it):
+            yield f"device:{it.uuid}:{it.condition}", _of_device(it)
+        elif it is all_of_it[0]:
+            whole = msgspec.structs.replace(it, uuid=it.card.uuid, index=it.card.index, card=None, slot=None)
+            numbers = ", ".join(other.number for other in all_of_it)
+            yield f"device:{whole.uuid}:{it.condition}", _of_device(whole, of=f", with its MIG devices {numbers},")
+
+
+def _of_device(device: Device, of: str = "") -> Alert:
+    text = f"{what_it_has(device, of=of)} It gets no new work; `jupyter gpu devices` shows it."
     about = frozenset({device.condition_detail}) if device.condition in _REPORTED else frozenset()
     return Alert(text=text, device=device.uuid, about=about)
 

@@ -189,8 +189,10 @@ class Watch:
     def _hear_of_mark(self, event: DeviceMarked) -> None:
         """What is told agrees with what is shown at once, and after an operator's word all is news."""
         if self._conditions.hear_of_mark(event):
-            self._loop.alerts.forget(event.device)
-        self._tell_of_all()
+            card = self._loop.world.devices[event.device].card
+            self._loop.alerts.forget({event.device} if card is None else {event.device, card.uuid})
+        if event.by:
+            self._tell_of_all()
 
     # -- samples
 

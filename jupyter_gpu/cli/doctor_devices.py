@@ -332,7 +332,8 @@ def alert_checks(status: Status | None) -> Iterator[Check]:
     """Pass on what somebody should know, unless a GPU's own line says it."""
     if status is None:
         return
-    told = {it.uuid for it in status.devices if it.condition is not None}
+    sick = [it for it in status.devices if it.condition is not None]
+    told = {it.uuid for it in sick} | {it.card for it in sick if it.card is not None}
     for alert in status.alerts:
         if alert.device not in told and alert.text not in status.warnings:
             yield Check(name="alert", state="warn", text=alert.text)

@@ -145,7 +145,7 @@ def devices_table(
     held = [
         _split(it, devices)
         if isinstance(it, CardView)
-        else held_by_text(it, by_id, now, is_told=it.uuid in told) + _noted(it)
+        else held_by_text(it, by_id, now, is_told=it.uuid in told or it.card in told) + _noted(it)
         for it in rows
     ]
     room = _room_for_class(rows, held, width)

@@ -16,7 +16,7 @@ from jupyter_gpu.broker import alerts as room
 from jupyter_gpu.broker.alerts import QUIET_SECONDS, Alert, Alerts
 from jupyter_gpu.broker.telemetry.calls import CardGoneError, card_fault
 from jupyter_gpu.broker.telling import PROBED_WITHIN_SECONDS, IsolationTold, tell_of_devices, tell_of_driver
-from jupyter_gpu.model import Caller, Card, Condition, IsolationView, Scope, World
+from jupyter_gpu.model import Caller, Card, Condition, IsolationView, Scope, Use, UseKind, World
 
 from .ground import Clock, devices
 
@@ -135,7 +135,7 @@ def test_after_an_operators_word_all_of_a_device_is_news(caplog: pytest.LogCaptu
     with caplog.at_level(logging.WARNING):
         alerts.open("device:0", HOT)
         alerts.open("device:1", other)
-        alerts.forget("GPU-0")
+        alerts.forget({"GPU-0"})
         assert keys(alerts) == ["device:1"]
         for key, alert in (("device:0", HOT), ("device:1", other)):
             alerts.close(key)
@@ -358,6 +358,53 @@ def test_a_mig_device_that_was_taken_away_on_purpose_is_no_alarm() -> None:
         alerts = Alerts(Clock())
         tell_of_devices(alerts, with_condition(Condition.LOST, card=card, slot=1), cards=cards)
         assert len(alerts.views(OPER)) == found
+
+
+def test_what_a_whole_card_has_is_one_alert_however_many_mig_devices_it_is_made_of() -> None:
+    """A card with seven that falls off the bus calls an operator once, and by the name of the card."""
+    card = Card(uuid="GPU-card", index=1, name="A100")
+    parts = [
+        msgspec.structs.replace(devices(1)[0], uuid=f"MIG-{slot}", index=100 + slot, card=card, slot=slot)
+        for slot in range(3)
+    ]
+
+    def told_of(*conditions: Condition | None) -> list[tuple[str, str | None, str]]:
+        world = World()
+        for device, condition in zip(parts, conditions, strict=True):
+            world.put_device(msgspec.structs.replace(device, condition=condition, condition_detail="because"))
+        alerts = Alerts(Clock())
+        tell_of_devices(alerts, world)
+        return [(view.key, view.device, view.text.partition(" (")[0]) for view in alerts.views(OPER)]
+
+    lost, hot = Condition.LOST, Condition.HOT
+    assert told_of(lost, lost, lost) == [
+        (
+            "device:GPU-card:lost",
+            "GPU-card",
+            "GPU 1, with its MIG devices 1:0, 1:1, 1:2, is lost: it has gone from the bus or from the inventory",
+        )
+    ]
+    assert [key for key, _, _ in told_of(None, hot, None)] == ["device:MIG-1:hot"]
+    apart = [key for key, _, _ in told_of(hot, hot, lost)]
+    assert apart == ["device:MIG-0:hot", "device:MIG-1:hot", "device:MIG-2:lost"]
+
+
+@pytest.mark.parametrize("kind", [UseKind.USER, UseKind.ASTRAY, UseKind.UNKNOWN, UseKind.CONTAINER, UseKind.KERNEL])
+def test_a_process_that_is_left_on_a_device_is_told_once(kind: UseKind) -> None:
+    """With whose it is, which is another alert; what the dead have left, or nobody can see, is told of the device."""
+    alerts, world = Alerts(Clock()), with_condition(Condition.NOT_CLEAR)
+    for uses, found in (
+        ((Use(pid=4711, kind=kind),), []),
+        ((Use(pid=4711, kind=UseKind.DEAD), Use(pid=815, kind=UseKind.SYSTEM)), ["device:GPU-0:not-clear"]),
+        ((), ["device:GPU-0:not-clear"]),
+    ):
+        world.uses["GPU-0"] = uses
+        tell_of_devices(alerts, world)
+        assert keys(alerts) == found
+    world = with_condition(Condition.FAULTY)
+    world.uses["GPU-0"] = (Use(pid=4711, kind=kind),)
+    tell_of_devices(alerts, world)
+    assert keys(alerts) == ["device:GPU-0:faulty"]
 
 
 def test_devices_that_this_broker_does_not_serve_are_no_alarm() -> None:

@@ -111,7 +111,21 @@ def test_where_it_may_be_the_holders_own_nobody_is_accused(kind: UseKind) -> Non
     room = Room(a_workload())
     room.world.uses = {uuid: (a_use(4711, kind, user=None, name=""),) for uuid in ("GPU-0", "GPU-1")}
     room.look(3)
-    assert [view.device for view in room.views()] == ["GPU-1"]
+    # What the dead have left where nobody has a lease is told of the device.
+    assert [view.device for view in room.views()] == (["GPU-1"] if kind is UseKind.UNKNOWN else [])
+
+
+def test_another_accounts_process_on_the_same_card_is_news(
+    hers: subprocess.Popen[bytes], caplog: pytest.LogCaptureFixture
+) -> None:
+    """Grace's has gone, and a minute later somebody else's is there: whoever was told of hers knows nothing of that."""
+    room = Room(policy=Policy())
+    for user, times in (("grace", 1), ("mallory", 2), ("grace", 2)):
+        room.world.uses["GPU-0"] = (a_use(hers.pid, user=user),)
+        room.look(3)
+        room.world.uses.clear()
+        room.look(60)
+        assert len([it for it in caplog.records if it.levelname == "WARNING"]) == times
 
 
 def test_a_container_on_a_leased_device_is_its_holders_to_judge() -> None:
