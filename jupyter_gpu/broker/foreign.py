@@ -152,16 +152,17 @@ class Foreign:
         then = self._what_then(world, device, strangers, now)
         # Where it is not known whose the lease is, all may be theirs: that is for operators to find out.
         is_doubtful = bool(owners) and not self._knows_holders(world, device)
+        what = "is used without a lease"
         if is_doubtful:
-            then = "It may be its holder's own and is left alone: it is not known whose the lease is."
+            what, then = "may be used without a lease", "It is left alone: it is not known whose the lease is."
         elif owners and all(use.kind is UseKind.CONTAINER for use in uses):
-            then = f"It may be its holder's own, who can tell. {then}"
+            what, then = "may be used without a lease", f"Its holder can tell whether that is theirs. {then}"
         first = _largest(uses)
         names = world.policy.names_are_public
         who, plain_who = (_who(uses, self._lender_of(first), with_names=it) for it in (True, names))
         return Alert(
-            text=f"{where} is used without a lease: {who}.{until} {then}",
-            plain=f"{device.title} is used without a lease: {plain_who}.{until} {then}",
+            text=f"{where} {what}: {who}.{until} {then}",
+            plain=f"{device.title} {what}: {plain_who}.{until} {then}",
             device=device.uuid,
             users=frozenset() if is_doubtful else frozenset(users | owners),
             about=frozenset(use.user or use.where or use.kind for use in uses),
@@ -202,6 +203,8 @@ class Foreign:
 
     def _certain_user(self, use: Use) -> int | str:
         """The number of the user of a process that may be ended, or why it may not. Looked up anew each time."""
+        if use.kind is UseKind.DEAD:
+            return "it has ended"
         if use.kind not in _CERTAIN or use.user is None or use.start_ticks is None:
             return "it is not certain whose it is"
         try:

@@ -25,7 +25,7 @@ from .test_attribution import a_workload, a_world, needs_root
 OPER = Caller(name="oper", account="oper", scopes=frozenset({Scope.OPERATE}))
 ENDING = Policy(foreign_use="end", foreign_seconds=60, kill_after_seconds=30)
 #: Kinds of which it is not certain whose process it is.
-DOUBTFUL = [UseKind.CONTAINER, UseKind.UNKNOWN, UseKind.SYSTEM, UseKind.DEAD, UseKind.HOLDER]
+DOUBTFUL = [UseKind.CONTAINER, UseKind.UNKNOWN, UseKind.SYSTEM, UseKind.HOLDER]
 
 
 def a_use(pid: int, kind: UseKind = UseKind.USER, *, user: str | None = "grace", **more: object) -> Use:
@@ -135,7 +135,8 @@ def test_a_container_on_a_leased_device_is_its_holders_to_judge() -> None:
     room.look(2)
     for name in ("oper", "ada"):
         (text,) = room.told(name)
-        assert "in docker 0123456789ab. It may be its holder's own, who can tell." in text
+        assert "in docker 0123456789ab. Its holder can tell whether that is theirs." in text
+        assert "may be used without a lease" in text
 
 
 def test_who_can_be_looked_up_here_and_is_nobodys_is_no_holder(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -223,7 +224,7 @@ def test_who_goes_from_process_to_process_is_told_once(hers: subprocess.Popen[by
     """The notice is an account's: a new process each minute held a card for as long as anybody liked."""
     room = Room()
     with contextlib.ExitStack() as stack:
-        for _ in range(6):
+        for _ in range(5):
             process = stack.enter_context(a_process(uid=GRACE))
             room.world.uses["GPU-0"] = (a_use(process.pid),)
             room.look(10)
@@ -378,7 +379,8 @@ def test_never_where_it_is_not_known_whose_the_lease_is(
         room = Room(held)
         room.world.uses["GPU-0"] = (a_use(hers.pid, user="grace"),)
         room.look(2)
-        assert f"may be its holder's own and is left alone: {said}." in room.told()[0]
+        assert "may be used without a lease" in room.told()[0]
+        assert f"It is left alone: {said}." in room.told()[0]
         assert room.told("ada") == room.told("grace") == []
 
 
@@ -386,7 +388,8 @@ def test_never_a_process_that_has_ended() -> None:
     """Nobody has taken note of its end yet; that it has no command line says nothing else."""
     with a_process("true", uid=GRACE if os.geteuid() == 0 else None) as process:
         os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
-        assert spared(a_use(process.pid, user=WHOSE)) == "it has ended"
+        for kind in (UseKind.USER, UseKind.DEAD):
+            assert spared(a_use(process.pid, kind, user=WHOSE)) == "it has ended"
 
 
 def test_the_alert_says_why_it_is_left_alone(hers: subprocess.Popen[bytes]) -> None:
