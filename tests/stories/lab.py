@@ -25,6 +25,8 @@ from .scene import Broker, until
 #: Where the browser of the system is looked for.
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 NO_CHROMIUM = "needs Chromium: apt-get install chromium"
+#: Where somebody wants pictures; read once, since each test's own environment is clean.
+_PICTURES = os.environ.get("JUPYTER_GPU_PICTURES")
 #: What a loaded machine may take for one step in the browser.
 STEP_MS = 60_000
 _FLAGS = [
@@ -224,7 +226,11 @@ def a_browser(server: Server, client: Client, *, notebook: str = "", dark: bool 
 
 
 def pictures_of(lab: Lab, name: str) -> None:
-    """Take a picture where somebody asked for pictures: `make screenshots` does."""
-    folder = os.environ.get("JUPYTER_GPU_PICTURES")
-    if folder:
-        lab.page.screenshot(path=f"{folder}/{name}.png")
+    """Take a picture where somebody asked for some: `JUPYTER_GPU_PICTURES=FOLDER make test ARGS=tests/stories`.
+
+    Those of the docs are taken by `make pictures`.
+    """
+    if _PICTURES:
+        folder = Path(_PICTURES)
+        folder.mkdir(parents=True, exist_ok=True)
+        lab.page.screenshot(path=folder / f"{name}.png")
