@@ -80,7 +80,7 @@ def _address(url: str) -> tuple[str, int]:
     if parts.scheme not in ("http", "https") or not parts.hostname or not port:
         raise InvalidAsk(
             f"JUPYTERHUB_SERVICE_URL is {url[:200]!r}, where this service cannot listen.",
-            hint="Give the service a url like http://127.0.0.1:8790: setup_hub(..., service_port=8790).",
+            hint="Give the service a url like http://127.0.0.1:8790: setup_hub(..., port=8790).",
         )
     return parts.hostname, port
 
