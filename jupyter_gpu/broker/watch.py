@@ -17,6 +17,7 @@ import msgspec
 from ..core.conditions import changes
 from ..core.devices_view import card_views, known_of, read_of
 from ..core.events import DeviceMarked
+from ..core.unmet import unmet_rules
 from ..errors import GpuError
 from ..model import (
     Card,
@@ -111,6 +112,11 @@ class Watch:
     def fault(self) -> str | None:
         """Why no device can be read now, with its remedy; None while all is well."""
         return self._telemetry.fault
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What an operator should know of it: that no device can be read, or which rules are for devices not there."""
+        return unmet_rules(self._loop.world) if self.fault is None else (self.fault,)
 
     @property
     def driver(self) -> DriverView | None:

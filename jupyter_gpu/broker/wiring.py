@@ -12,6 +12,7 @@ import time
 from typing import TYPE_CHECKING
 
 from .. import __version__, paths
+from ..core.unmet import unmet_rules
 from ..errors import Conflict, GpuError, InvalidAsk
 from ..model import API_VERSION, BrokerView, LoadPolicy
 from .api.application import Api
@@ -195,7 +196,7 @@ class Broker:
             cards=lambda: watch.cards,
             driver=lambda: watch.driver,
             isolation=lambda: engine.isolation,
-            warnings=lambda: () if watch.fault is None else (watch.fault,),
+            warnings=lambda: watch.warnings,
             knows_devices=watch.knows_devices,
         )
         loop.act = act
@@ -211,6 +212,8 @@ class Broker:
             log.error("the policy was not reloaded: %s", error.message)  # noqa: TRY400 - a sentence, no traceback
         else:
             log.info("the policy was reloaded")
+            for sentence in unmet_rules(loop.world):
+                log.warning("%s", sentence)
 
     def _doors(self, api: Api, book: Book) -> Doors:
         app = self._app

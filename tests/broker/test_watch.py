@@ -739,6 +739,18 @@ def test_what_goes_wrong_with_one_device_is_that_ones(
     story(tell, tmp_path)
 
 
+def test_a_rule_for_gpus_that_are_not_there_is_a_warning(tmp_path: Path) -> None:
+    """Unless nothing can be read, which is said instead."""
+
+    async def tell(loop: Loop, watch: Watch, telemetry: FakeTelemetry) -> None:
+        (said,) = watch.warnings
+        assert "names the class h100" in said
+        telemetry.fault = "There is no driver."
+        assert watch.warnings == ("There is no driver.",)
+
+    story(tell, tmp_path, policy=Policy(sharing=(SharingRule(device_class="h100"),)))
+
+
 def test_what_is_not_read_accuses_nobody(tmp_path: Path) -> None:
     """Who was on a card before it was lost, or could not be read, may long have gone."""
 

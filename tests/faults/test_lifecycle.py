@@ -149,6 +149,14 @@ def test_a_good_config_is_taken_and_what_left_the_file_is_in_force_no_more(house
     assert house.world()["policy_digest"] not in (before, changed["policy_digest"])
 
 
+def test_a_rule_for_gpus_that_are_not_there_is_taken_and_said(house: House) -> None:
+    """A class that was mistyped shares nothing; it is no error, since GPUs come and go."""
+    house.start()
+    house.configure(policy={**QUICK, "sharing": [{"device_class": "h100-80gb"}]})
+    told(house, "A rule of `sharing` names the class h100-80gb, and no GPU is of it")
+    assert house.world()["policy_digest"] == house.world()["digest"]
+
+
 BAD_CONFIGS = {
     "there is no such setting": "c.GpuBroker.policy = {'reservation_secnods': '2h'}",
     "reservation_seconds": "c.GpuBroker.policy = {'reservation_seconds': 'two days or so'}",
