@@ -75,6 +75,21 @@ def judge(
     )
 
 
+def no_engine(answer: Mapping[str, Any]) -> Trial:
+    """Say that nothing here can compute, which is no fault of any GPU, and why each library cannot."""
+    skipped: Mapping[str, str] = answer.get("skipped", {})
+    why = "; ".join(f"{_LIBRARIES[name]}: {said}" if name in _LIBRARIES else said for name, said in skipped.items())
+    return Trial(
+        state="warn",
+        text="no GPU was tried, since nothing here can compute on one" + (f" ({why})" if why else ""),
+        remedy="libcuda.so.1 comes with the driver, and into a container with "
+        "NVIDIA_DRIVER_CAPABILITIES=compute,utility. To try how GPUs compute, install PyTorch, JAX or CuPy as well.",
+    )
+
+
+_LIBRARIES = {"torch": "PyTorch", "jax": "JAX", "cupy": "CuPy"}
+
+
 def judge_together(trials: Sequence[Trial]) -> tuple[Trial, ...]:
     """Compare each with the others of its kind that were tried alike."""
     return tuple(_beside(it, [other for other in trials if other is not it and _are_alike(it, other)]) for it in trials)

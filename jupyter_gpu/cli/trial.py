@@ -27,7 +27,7 @@ from ..model import Ask, DeviceView, Kind, State, Status, SubmitBody, WorkloadVi
 from . import trial_program
 from .base import Face
 from .holder import process_holder
-from .judgement import Trial, judge, judge_together
+from .judgement import Trial, judge, judge_together, no_engine
 from .text import condition_text, end_text, sentence
 
 if TYPE_CHECKING:
@@ -54,7 +54,16 @@ def try_all(face: Face, status: Status, node: str, seconds: int) -> tuple[Trial,
         return (Trial(state="warn", text=f"the GPUs are on {node}", remedy="Run `jupyter gpu doctor --trial` there."),)
     engines = ",".join([*(it for it in _LIBRARIES if importlib.util.find_spec(it) is not None), "cuda"])
     with face.going_on("The trial has ended; its GPU is given back."):
-        return judge_together([_try(face, it, engines, seconds) for it in status.devices])
+        return judge_together(list(_in_turn(face, status.devices, engines, seconds)))
+
+
+def _in_turn(face: Face, devices: Sequence[DeviceView], engines: str, seconds: int) -> Iterator[Trial]:
+    """Try one after the other. What nothing here can compute on the first, it cannot on the next either."""
+    for device in devices:
+        found = _try(face, device, engines, seconds)
+        yield found
+        if not found.device:
+            return
 
 
 def _try(face: Face, device: DeviceView, engines: str, seconds: int) -> Trial:
@@ -69,6 +78,8 @@ def _try(face: Face, device: DeviceView, engines: str, seconds: int) -> Trial:
                 return _skipped(device, _why_not_granted(it))
             environ = os.environ if face.environ is None else face.environ
             answer, seen = _run(face.looking_on(), it, environ, engines, seconds)
+        if answer.get("has_no_engine"):
+            return no_engine(answer)
         return judge(device, answer, seen, _afterwards(client, device, it.id))
     except GpuError as error:
         return _skipped(device, error.message)
@@ -94,7 +105,7 @@ def _reserved(client: Client, device: DeviceView, seconds: int) -> Iterator[Work
     body = SubmitBody(
         kind=Kind.RESERVATION,
         ask=Ask(devices=1, on=(device.uuid,), duration_seconds=seconds + 2 * SPARE_SECONDS),
-        name="trial",
+        name="doctor --trial",
         holder=process_holder("shell"),
     )
     it = client.submit(body, uuid.uuid4().hex)

@@ -70,7 +70,7 @@ def main(argv: Sequence[str]) -> int:
                 continue
             answer = {"engine": name, "error": f"{type(error).__name__}: {error}".splitlines()[0][:_LINE]}
             break
-    answer = answer or {"error": "nothing here can compute on a GPU"}
+    answer = answer or {"error": "nothing here can compute on a GPU", "has_no_engine": True}
     sys.stdout.write(json.dumps(answer | {"skipped": skipped}) + "\n")
     return 1 if "error" in answer else 0
 

@@ -184,6 +184,26 @@ def test_others_are_named_and_left_alone(gpu, answers, more, said):
     assert len(answers.ran) == 1
 
 
+def test_where_nothing_can_compute_no_card_is_blamed(gpu, answers):
+    """One warning with what is missing, and the GPUs after the first are not reserved for the same."""
+    gpu.client.lab = free_lab(devices=(device(0, cordoned=True), *(device(at) for at in (1, 2, 3))))
+    answers.answer.clear()
+    why = {"torch": "it is built without CUDA, or finds no GPU", "cuda": "libcuda.so.1 cannot be loaded"}
+    answers.answer.update(error="nothing here can compute on a GPU", has_no_engine=True, skipped=why)
+
+    result = gpu("doctor", "--trial", "--json")
+    left_alone, told = msgspec.json.decode(result.out, type=doctor.Checkup).trials
+
+    assert left_alone.text == "not tried: it is cordoned"
+    assert (told.state, told.device, told.number) == ("warn", None, "")
+    assert "(PyTorch: it is built without CUDA, or finds no GPU; libcuda.so.1 cannot be loaded)" in told.text
+    assert "PyTorch, JAX or CuPy" in told.remedy
+    assert "NVIDIA_DRIVER_CAPABILITIES=compute,utility" in told.remedy
+    assert len(answers.ran) == 1
+    assert ("release", 100) in gpu.client.calls
+    assert {call[1].name for call in gpu.client.calls if call[0] == "submit"} == {"doctor --trial"}  # in lists of work
+
+
 def test_a_gpu_that_is_not_granted_is_left_alone(gpu, answers):
     """Somebody was quicker, or quota is held: it is named with the reason, and the place in line is given up."""
     gpu.client.is_granted = False

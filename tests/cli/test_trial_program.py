@@ -79,6 +79,7 @@ def test_nothing_to_compute_with(tmp_path):
     answer = found("torch,cuda", {"LD_LIBRARY_PATH": str(tmp_path)})
 
     assert answer["error"] == "nothing here can compute on a GPU"
+    assert answer["has_no_engine"] is True  # which says nothing about the GPU
     assert set(answer["skipped"]) == {"torch", "cuda"}
 
 

@@ -50,7 +50,7 @@ def test_each_free_card_is_tried_and_given_back(tmp_path: Path) -> None:
         _, sound = checkup(broker, "--trial", "--seconds", "1")
         code, sick = checkup(broker, "--trial", "--seconds", "1", CUDA_STANDIN_SPOIL="5")
         after = client.status()
-        works = [it for it in client.workloads(ended=True) if it.name == "trial"]
+        works = [it for it in client.workloads(ended=True) if it.name == "doctor --trial"]
 
     tried, left = sound.trials[:3], sound.trials[3]
     assert {it.state for it in tried} <= {"ok", "warn"}  # this machine may be busy, and then one is slower
