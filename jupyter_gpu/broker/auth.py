@@ -90,12 +90,18 @@ class Gate:
             self.refuse_for_others(request.headers)
         if shown or peer is None:
             caller = await (self._bearer(token_of(shown), request) if shown else self._visitor(handler))
-            if visit is not None:
-                visit.admitted(caller.name if peer is None else None)
+            self.let_in(request, caller)
             return caller
         if visit is not None:
             visit.admitted()
         return await self._account(peer, operators)
+
+    @staticmethod
+    def let_in(request: HTTPServerRequest, caller: Caller) -> None:
+        """Whoever this connection is of is known: it is counted as theirs from now on, and may last."""
+        visit = visit_of(_stream(request))
+        if visit is not None:
+            visit.admitted(caller.name if peer_of(request) is None else None)
 
     async def _visitor(self, handler: RequestHandler) -> Caller:
         """Who comes over TCP without a token."""

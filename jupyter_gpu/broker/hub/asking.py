@@ -78,8 +78,13 @@ class Hub(HubOAuth):
         task = self._asking.get(key)
         if task is None:
             task = self._asking[key] = asyncio.ensure_future(self._ask(key, token))
-            task.add_done_callback(lambda _: self._asking.pop(key, None))
+            task.add_done_callback(lambda done: self._forget(key, done))
         return await asyncio.shield(task)
+
+    def _forget(self, key: str, done: asyncio.Task[Known | None]) -> None:
+        self._asking.pop(key, None)
+        if not done.cancelled():
+            done.exception()  # somebody has looked: whoever asked may have gone away meanwhile
 
     def user_for_token(
         self,

@@ -81,6 +81,7 @@ class HubPage(_AtTheHub):
             return
         self.current_user = known.model
         self.caller = await self.gate.caller_of(known)
+        self.gate.let_in(self.request, self.caller)
         # To ask for it sets the cookie `_xsrf`.
         self.xsrf = bytes(self.xsrf_token).decode()
 

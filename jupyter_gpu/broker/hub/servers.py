@@ -51,6 +51,8 @@ class Servers:
         self._missing: dict[int, float] = {}
         self._used_at: dict[int, float] = {}
         self._told_at = float("-inf")
+        #: Trouble with it is told once.
+        self._is_heard = True
         self._task: asyncio.Task[None] | None = None
 
     def begin(self) -> None:
@@ -172,8 +174,15 @@ class Servers:
     async def _post(self, user: str, body: Any) -> None:
         try:
             await self._hub.request("POST", f"users/{escaped(user)}/activity", body)
+            self._is_heard = True
         except GpuError as error:
-            log.warning("the hub could not be told that a server is in use: %s", error.message)
+            if self._is_heard:
+                log.warning(
+                    "the hub cannot be told that servers are in use, so it may cull them: %s The service's role needs "
+                    "the scope users:activity.",
+                    error.message,
+                )
+            self._is_heard = False
 
     def _is_idle(self, it: Workload, now: float) -> bool:
         """Whether its devices have done nothing for as long as the policy bears."""
