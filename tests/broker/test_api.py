@@ -4,6 +4,7 @@ import asyncio
 import json
 import logging
 import os
+import time
 from collections.abc import AsyncIterator
 
 import httpx
@@ -461,6 +462,7 @@ def test_changes_of_one_second_come_in_one_line(tmp_runtime: Places) -> None:
         async with an_api(tmp_runtime.runtime_dir) as broker, broker.as_("ada").stream("GET", "/stream") as answer:
             lines = answer.aiter_lines()
             await anext(lines)
+            began = time.monotonic()
             for _ in range(5):
                 await broker.as_("ada").post("/workloads", json=job())
             seen: set[int] = set()
@@ -469,7 +471,8 @@ def test_changes_of_one_second_come_in_one_line(tmp_runtime: Places) -> None:
                 while seen != {1, 2, 3, 4, 5}:
                     seen |= {it.id for it in msgspec.json.decode(await anext(lines), type=Change).changes}
                     count += 1
-            assert count <= 2
+            # One at once, one for each second since, however long a slow machine takes for five.
+            assert count <= 2 + int(time.monotonic() - began)
 
     play(story)
 

@@ -13,11 +13,19 @@ from jupyter_gpu.broker.engines import files
 from jupyter_gpu.broker.engines.base import Stage
 from jupyter_gpu.model import EndReason, pack_bytes
 from tests.engines.bench import PYTHON, bench, device, lives, scenario, until
+from tests.engines.fences import open_folder
 
 SHOW = "import os,sys,json; print(json.dumps({'argv': [os.fsencode(a).hex() for a in sys.argv[1:]], "
 SHOW += "'env': dict(os.environ)}))"
 IS_ROOT = os.geteuid() == 0
 NOBODY = pwd.getpwnam("nobody")
+
+
+@pytest.fixture
+def place():
+    """A folder that others reach: whoever starts pytest on this machine closes pytest's own to them again."""
+    with open_folder() as folder:
+        yield folder
 
 
 def shown(log):
@@ -154,11 +162,9 @@ async def test_core_dumps_are_off_unless_asked_for(tmp_path):
 
 @pytest.mark.skipif(not IS_ROOT, reason="only root can start work as somebody else")
 @scenario
-async def test_a_job_runs_as_the_submitting_user(tmp_path):
+async def test_a_job_runs_as_the_submitting_user(place):
     """As root the broker starts a job with all ids, groups and names of its user; the user's files are the user's."""
-    for folder in (tmp_path, *tmp_path.parents[:3]):
-        folder.chmod(0o755)
-    async with bench(tmp_path) as it:
+    async with bench(place) as it:
         os.chown(it.work, NOBODY.pw_uid, NOBODY.pw_gid)
         given = {"PATH": "/usr/bin:/bin", "HOME": "/root", "USER": "root", "SHELL": "x"}
         script = "id -u; id -g; id -G; echo $HOME $USER $LOGNAME $SHELL; touch mine; cat $JUPYTER_GPU_NOTICE_FILE; "
@@ -176,11 +182,9 @@ async def test_a_job_runs_as_the_submitting_user(tmp_path):
 
 @pytest.mark.skipif(not IS_ROOT, reason="only root can start work as somebody else")
 @scenario
-async def test_another_users_job_can_read_its_notice_and_nothing_else_of_its_attempt(tmp_path):
+async def test_another_users_job_can_read_its_notice_and_nothing_else_of_its_attempt(place):
     """The notice file is readable by the job; spec, log and outcome are not."""
-    for folder in (tmp_path, *tmp_path.parents[:3]):
-        folder.chmod(0o755)
-    async with bench(tmp_path) as it:
+    async with bench(place) as it:
         it.work.chmod(0o777)
         script = "trap 'cat $JUPYTER_GPU_NOTICE_FILE; exit 0' TERM; cd $(dirname $JUPYTER_GPU_NOTICE_FILE); "
         script += "cat spec.json log outcome.json; ls; echo ready; while :; do sleep 0.02; done"
