@@ -68,6 +68,18 @@ def test_python_names_them_alike(on: str | list[str], monkeypatch: pytest.Monkey
     assert [call[1].ask.on for call in client.calls if call[0] == "submit"] == [(WHOLE.uuid,)] * 2
 
 
+@pytest.mark.parametrize(
+    ("on", "devices", "count"), [(["0", "2"], None, 2), ("0,2", 1, 1), ((), None, 1), ((), 0, 0), (["2", "2"], None, 1)]
+)
+def test_python_wants_all_that_are_named(on: str | list[str], devices: int | None, count: int) -> None:
+    """As `--on` does: one of several is for who says the number."""
+    client = FakeClient()
+
+    reserving.submit(["true"], devices=devices, on=on, client=client)  # type: ignore[arg-type]
+
+    assert [call[1].ask.devices for call in client.calls if call[0] == "submit"] == [count]
+
+
 class _Teller(FakeClient):
     """A broker that tells a holder these things in turn, and then that the lease is lost."""
 
