@@ -39,7 +39,8 @@ _RESET = "reset it with `sudo nvidia-smi --gpu-reset -i {card}`"
 _REMEDIES = {
     Condition.LOST: "`dmesg` may say why: {reset}, seat it anew or restart the machine. {back} once it reads well. "
     "If it was taken out: `jupyter gpu forget {number}`.",
-    Condition.FAULTY: "Once nothing runs on it {reset}, or replace it. If it is faulty still: `jupyter gpu uncordon {number}`.",
+    Condition.FAULTY: "Once nothing runs on it {reset}, or replace it. "
+    "If it is faulty still: `jupyter gpu uncordon {number}`.",
     Condition.RESET_NEEDED: "Let its work end, then {reset}. {back} after that.",
     Condition.PROHIBITED: "`sudo nvidia-smi -i {card} -c DEFAULT` lets CUDA in. {back} after that.",
     Condition.UNREADABLE: "See whether `nvidia-smi -i {card}` answers, and what `dmesg` says. {back} once it does.",
