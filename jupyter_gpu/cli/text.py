@@ -26,7 +26,7 @@ WAITS = {
     WaitingReason.PAUSED: "paused",
     WaitingReason.DEPENDENCY: "waits for other work",
     WaitingReason.NOT_BEFORE: "not yet its time",
-    WaitingReason.BACK_OFF: "start failed, tries again",
+    WaitingReason.BACK_OFF: "failed, tries again",
     WaitingReason.CLEARING: "a GPU is being made free",
     WaitingReason.ENGINE: "no such GPU now",
     WaitingReason.DRIVER: "no GPU can be read",
@@ -188,7 +188,7 @@ def _waits(it: WorkloadView, now: float) -> str:
     elif it.waiting is WaitingReason.NOT_BEFORE and it.not_before is not None:
         return f"not before {format_when(it.not_before, now)}"
     elif it.waiting is WaitingReason.BACK_OFF and it.back_off_until is not None:
-        return f"start failed, again at {format_when(it.back_off_until, now)}"
+        return f"failed, again at {format_when(it.back_off_until, now)}"
     else:
         why = short_of(it) or "waits"
     if it.ahead is not None and not it.paused:
