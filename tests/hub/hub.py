@@ -11,20 +11,21 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
 import httpx
+import psutil
 from tornado.httpclient import HTTPRequest
 from tornado.websocket import websocket_connect
 
 from jupyter_gpu.client import Client
 from jupyter_gpu.errors import GpuError
-from tests.stories.scene import until
 
 #: Team -> its members.
 TEAMS = {"vision": ("ana", "ben"), "speech": ("cho", "dov")}
@@ -67,7 +68,7 @@ c.Authenticator.admin_users = {{"root"}}
 c.JupyterHub.load_groups = {groups!r}
 c.JupyterHub.spawner_class = "simple"
 c.SimpleLocalProcessSpawner.home_dir_template = {homes!r}
-c.Spawner.args = ["--allow-root"]
+c.Spawner.args = ["--allow-root", "--LabApp.expose_app_in_browser=True"]
 c.Spawner.poll_interval = 2
 c.Spawner.http_timeout = c.Spawner.start_timeout = 60
 c.Spawner.environment = {environment!r}
@@ -85,6 +86,14 @@ setup_hub(
     researchers={{"groups": {teams!r}}}, contractors=[{contractor!r}], broker={broker!r},
 )
 """
+
+
+def until(condition: Callable[[], object], what: str, *, seconds: float = 30) -> None:
+    """Wait for what is learnt by asking; each question costs the hub something."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, f"not within {seconds} s: {what}"
+        time.sleep(0.2)
 
 
 def free_port() -> int:
@@ -107,10 +116,14 @@ class Hub:
     api_token: str = field(default_factory=lambda: uuid.uuid4().hex)
     _process: subprocess.Popen[bytes] | None = None
     _tokens: dict[str, str] = field(default_factory=dict)
-    _open: list[Any] = field(default_factory=list)
+    _clients: dict[str, Client] = field(default_factory=dict)
+    _open: list[httpx.Client] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.port, inner, proxy_api, self.service_port = (free_port() for _ in range(4))
+        #: The hub itself, past its proxy: the one in Python holds each answer back until it is whole, so it streams
+        #: nothing.
+        self.direct = f"http://127.0.0.1:{inner}{self.base}"
         # Where somebody has no account, jobs run as this one; for root it must be said.
         account = pwd.getpwuid(os.geteuid()).pw_name
         (self.root / "homes").mkdir(parents=True)
@@ -173,26 +186,35 @@ class Hub:
 
     def start(self) -> None:
         """Start it, and wait until it and its service answer."""
+        runs = self._runs()
         with self.log.open("ab") as out:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "jupyterhub", "-f", str(self.config)],
                 cwd=self.root, env=self.environment, stdout=out, stderr=subprocess.STDOUT, start_new_session=True,
             )  # fmt: skip
-        until(lambda: self._ended() or self._answers(), "the hub and its service answer", seconds=START_SECONDS)
+        # After a kill the old proxy goes on answering until it is replaced, so its answers mean nothing yet.
+        until(lambda: self._ended() or self._runs() > runs, "the hub runs", seconds=START_SECONDS)
+        until(lambda: self._ended() or self._answers(), "its service answers", seconds=START_SECONDS)
         assert not self._ended(), self.said()
+
+    def _runs(self) -> int:
+        return self.log.read_bytes().count(b"JupyterHub is now running") if self.log.exists() else 0
 
     def _ended(self) -> bool:
         return self._process is None or self._process.poll() is not None
 
     def _answers(self) -> bool:
-        with contextlib.suppress(httpx.TransportError):
-            if self.api.get("/").is_success:
-                return self.broker_of(OPERATOR, wait=False) is not None
+        # The proxy answers before the hub does, and the hub before its service.
+        with contextlib.suppress(httpx.TransportError, GpuError):
+            return self.api.get("/").is_success and bool(self.as_(OPERATOR).broker())
         return False
 
-    def said(self, characters: int = 4000) -> str:
-        """The end of its log."""
-        return self.log.read_text(errors="replace")[-characters:]
+    def said(self, lines: int = 60) -> str:
+        """The end of its log, without the proxy's lines."""
+        text = self.log.read_text(errors="replace").splitlines()
+        return "\n".join(
+            [it for it in text if "configurable_http_proxy" not in it and "tornado.access" not in it][-lines:]
+        )
 
     def stop(self) -> None:
         """As a service manager does: servers and jobs live on."""
@@ -208,15 +230,31 @@ class Hub:
             self._process.wait(60)
             self._process = None
 
+    def clear(self) -> None:
+        """Stop all servers and end all work, so that the next test begins as the first."""
+        for user in self.api.get("/users?state=active").json():
+            for name in user["servers"]:
+                self.stop_server(user["name"], name)
+        operator = self.as_(OPERATOR)
+        for it in operator.workloads(ended=False):
+            with contextlib.suppress(GpuError):  # it has ended by itself
+                operator.cancel(it.id)
+        until(lambda: not list(operator.workloads(ended=False)), "everything has ended")
+
     def end(self) -> None:
         """Stop it with all that it started."""
-        with contextlib.suppress(httpx.HTTPError):
+        with contextlib.suppress(httpx.HTTPError, ValueError):  # it may be down, or never have come up
             for user in self.api.get("/users?state=active").json():
                 for name in user["servers"]:
                     self.stop_server(user["name"], name)
         self.stop()
-        for client in self._open:
+        for client in (*self._open, *self._clients.values()):
             client.close()
+        for process in psutil.process_iter(["pid"]):
+            with contextlib.suppress(psutil.Error):
+                # What a hub that was killed left behind: its proxy, and what servers that were killed had started.
+                if str(self.root) in " ".join(process.cmdline()) or process.cwd().startswith(str(self.root)):
+                    process.kill()
 
     # -- its people
 
@@ -230,23 +268,11 @@ class Hub:
             self._tokens[user] = answer.json()["token"]
         return self._tokens[user]
 
-    def broker_of(self, user: str, *, wait: bool = True) -> Client | None:
-        """The GPU service as this person sees it, through the proxy; None where it does not answer yet."""
-        client = Client(f"{self.url}services/jupyter-gpu", token=self.token_of(user))
-        if not wait:
-            try:
-                client.broker()
-            except GpuError:  # the proxy answers before the service does
-                client.close()
-                return None
-        self._open.append(client)
-        return client
-
     def as_(self, user: str) -> Client:
-        """The GPU service for this person."""
-        client = self.broker_of(user)
-        assert client is not None
-        return client
+        """The GPU service as this person sees it, through the proxy."""
+        if user not in self._clients:
+            self._clients[user] = Client(f"{self.url}services/jupyter-gpu", token=self.token_of(user))
+        return self._clients[user]
 
     def raw(self, token: str) -> httpx.Client:
         """The GPU service for who shows this token, without our client."""
@@ -336,6 +362,8 @@ class Kernel:
                         break
         finally:
             socket_.close()
+            while await socket_.read_message() is not None:  # until the other end has said good-bye
+                pass
         return said.strip()
 
 
@@ -343,8 +371,8 @@ class Kernel:
 def a_hub(root: Path, **words: Any) -> Iterator[Hub]:
     """Start a hub, and end it with all that it started."""
     hub = Hub(root, **words)
-    hub.start()
     try:
+        hub.start()
         yield hub
     finally:
         hub.end()
