@@ -82,7 +82,7 @@ def wanted(kind: Where) -> tuple[str, ...]:
 
 
 _TRAITS = {
-    Where.SYSTEMD: ("unit_extra_properties",),
+    Where.SYSTEMD: ("unit_extra_properties", "isolate_devices"),
     Where.DOCKER: ("extra_host_config",),
     Where.KUBERNETES: ("extra_resource_limits", "extra_resource_guarantees"),
 }
@@ -98,7 +98,7 @@ def place(kind: Where, now: Mapping[str, Any], share: Share, names: Mapping[str,
     traits: dict[str, Any] = {"environment": environment | pin}
     match kind:
         case Where.SYSTEMD:
-            more = _systemd(now.get("unit_extra_properties") or {}, share)
+            more = _systemd(now.get("unit_extra_properties") or {}, share, hides=bool(now.get("isolate_devices")))
         case Where.DOCKER:
             more = _docker(now.get("extra_host_config") or {}, share)
         case Where.KUBERNETES:
@@ -138,13 +138,18 @@ class Lines(list[str]):
         return Lines(it.format(*values, **words) for it in self)
 
 
-def _systemd(before: Mapping[str, Any], share: Share) -> Placed:
+def _systemd(before: Mapping[str, Any], share: Share, *, hides: bool) -> Placed:
     """Let the unit open the cards of its lease alone. With a DeviceAllow, systemd closes all other devices."""
     allowed = before.get("DeviceAllow", [])
     entries = [allowed] if isinstance(allowed, str) else list(allowed)
     kept = [it for it in entries if not _GPU_NODE.match(it)]
     notes = tuple(f"unit_extra_properties: DeviceAllow={it} gives way to the lease" for it in entries if it not in kept)
     nodes = dict.fromkeys(node for it in share.devices for node in it.nodes)
+    if nodes and hides:
+        raise InvalidAsk(
+            "SystemdSpawner.isolate_devices gives the server a /dev without any GPU.",
+            hint="An admin sets it to False: DeviceAllow keeps all other devices from a server with GPUs.",
+        )
     if nodes:
         lines = Lines([*kept, *(f"{node} rw" for node in (*_COMMON_NODES, *nodes))])
         return Placed({"unit_extra_properties": {**before, "DeviceAllow": lines}}, notes=notes)

@@ -253,7 +253,12 @@ class GpuSpawner(SpawnOptions, Spawner):
         if reason and not self._gpu_ending:
             self._gpu_ending = True
             self.log.warning("Ending the server of %s: %s", self._log_name, reason)
-            await _done(super().stop())
+            try:
+                await _done(super().stop())
+            except Exception:
+                self.log.exception("The server of %s cannot be ended; the next poll tries again", self._log_name)
+            finally:
+                self._gpu_ending = False
 
     async def stop(self, now: bool = False) -> None:  # noqa: FBT001, FBT002 - as the hub calls it
         """Stop, then give back. A start that waits in line leaves it: nothing has been started yet."""

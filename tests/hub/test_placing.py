@@ -124,7 +124,7 @@ def test_what_is_placed_leaves_the_admins_values_alone():
     [
         (Where.LOCAL, {"environment"}),
         (Where.DOCKER, {"environment", "extra_host_config"}),
-        (Where.SYSTEMD, {"environment", "unit_extra_properties"}),
+        (Where.SYSTEMD, {"environment", "unit_extra_properties", "isolate_devices"}),
         (Where.KUBERNETES, {"environment", "extra_resource_limits", "extra_resource_guarantees"}),
     ],
 )
@@ -173,6 +173,15 @@ def test_a_unit_whose_kernels_reserve_later_is_not_fenced_in_and_one_whose_do_no
 def test_simulated_devices_have_nothing_to_open():
     """A demo fences nobody in."""
     assert traits(Where.SYSTEMD, Share((a_device(0, nodes=(), simulated=True),), 7), {}) == {}
+
+
+def test_a_unit_without_any_device_is_refused_gpus_with_what_to_do():
+    """Else the server would hold a lease and see no GPU; one that wants none starts as the admin has it."""
+    now = {"isolate_devices": True}
+    with pytest.raises(InvalidAsk, match="isolate_devices") as caught:
+        place(Where.SYSTEMD, now, TWO)
+    assert "DeviceAllow" in str(caught.value.hint)
+    assert traits(Where.SYSTEMD, NONE, now) == {}
 
 
 def test_several_entries_survive_what_systemdspawner_does_to_texts():
