@@ -148,6 +148,29 @@ def test_a_stranger_is_named_told_and_bars_the_card_until_it_has_left(tmp_path: 
         assert device(client, card).uses == ()
 
 
+def test_maintenance_gives_nobody_a_card_on_which_somebody_is(tmp_path: Path) -> None:
+    """Cordon and uncordon are no reading; one fact is one alert, and the next stranger there is another."""
+    board = two_cards(tmp_path)
+    card = board.cards[0]
+    with on(tmp_path, board) as broker, a_process() as stranger:
+        client = broker.client
+        card.hold(stranger.pid, 3 * GIB)
+        board.write()
+        until(lambda: device(client, card).condition is Condition.FOREIGN, "the stranger is seen")
+        client.cordon(card.uuid)
+        job = submit(client, tmp_path / "job", on=(card.uuid,))
+        after = client.uncordon(card.uuid)
+        assert (after.cordoned, after.condition) == (False, Condition.FOREIGN)
+        assert str(stranger.pid) in after.condition_detail
+        assert client.workload(job).state is State.QUEUED
+        until(lambda: alerts(client, "foreign"), "it is told")
+        assert [it.device for it in client.status().alerts] == [card.uuid]
+        card.release(stranger.pid)
+        board.write()
+        running(client, job)
+        ends_well(client, job, tmp_path / "job")
+
+
 def test_the_policy_ends_who_is_certain_and_nobody_else(tmp_path: Path, accounts: tuple[str, str]) -> None:  # noqa: F811
     """A user's process is asked to go after its notice; root's own stays, and the alert says why."""
     board = two_cards(tmp_path)
