@@ -12,7 +12,6 @@ import ctypes
 import importlib
 import json
 import os
-import signal
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -30,7 +29,7 @@ _MOST_BYTES = 1 << 30
 _CHUNK_BYTES = 16 << 20
 _COPIES_PER_STEP = 8
 _WORD_BYTES = 4
-_PR_SET_PDEATHSIG = 1
+_PR_SET_PDEATHSIG, _SIGKILL = 1, 9
 _LINE = 300
 
 
@@ -77,7 +76,7 @@ def main(argv: Sequence[str]) -> int:
 
 def _end_with(parent: int) -> None:
     """Be killed when who waits for us ends, whatever of: the reservation was its own, and others have the GPU then."""
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, _SIGKILL, 0, 0, 0)
     if os.getppid() != parent:  # it has ended before we could ask
         sys.exit(1)
 
