@@ -131,6 +131,15 @@ export function kernelGpu(state: GpuState, kernelId: string | null, now: number)
       workload: it
     };
   }
+  if (kernel && !kernel.pinned) {
+    // The lease is there a moment before the process is: nobody shall start a cell on a GPU it does not see yet.
+    return {
+      standing: 'waiting',
+      label: `${names} · pinning`,
+      caption: `${names} is reserved for this kernel, which is about to see it.`,
+      workload: it
+    };
+  }
   const left = it.overtime ? 'overtime' : timeLeft(it.ends_at, now);
   return {
     standing: 'pinned',

@@ -82,6 +82,13 @@ describe('the toolbar of a notebook says', () => {
     assert.equal(label({ workloads: [reservation(1, { overtime: true })] }), 'GPU 0 · overtime');
   });
 
+  it('that the GPU is there and the kernel does not see it yet', () => {
+    const held = reservation(1, { ends_at: NOON + 4320 });
+    const gpu = kernelGpu(state({ workloads: [held] }, [kernel({ workload: 1 })]), 'k1', NOON);
+    assert.equal(gpu.standing, 'waiting');
+    assert.equal(gpu.label, 'GPU 0 · pinning');
+  });
+
   it('that a restart is needed, and why', () => {
     const needs = kernel({ workload: 1, restart_needed: 'CUDA is loaded.' });
     const gpu = kernelGpu(state({ workloads: [reservation(1)] }, [needs]), 'k1', NOON);
