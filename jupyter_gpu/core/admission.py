@@ -10,7 +10,7 @@ from math import isfinite
 import msgspec
 
 from ..errors import Conflict, InvalidAsk, LimitExceeded, NotAllowed
-from ..model import Ask, JobSpec, Kind, Policy, Profile, QueuePolicy, Submit, WaitingReason, Workload, World
+from ..model import Ask, JobSpec, Kind, Policy, QueuePolicy, Submit, WaitingReason, Workload, World
 from ..units import format_seconds
 from .events import Event, Submitted
 from .forecast import rank_ms
@@ -80,13 +80,17 @@ def _with_profile(policy: Policy, command: Submit) -> Submit:
     """The profile says what is asked for; a length or a queue of the asker's own goes before the profile's."""
     if command.profile is None:
         return command
-    profile: Profile | None = next((p for p in policy.profiles if p.name == command.profile), None)
+    mine = policy.profiles_for(command.owner, policy.teams_of(command.owner, command.groups))
+    offered = f"Use one of: {', '.join(it.name for it in mine)}." if mine else "This broker offers you no profiles."
+    profile = next((it for it in policy.profiles if it.name == command.profile), None)
     if profile is None:
-        names = ", ".join(p.name for p in policy.profiles)
-        raise InvalidAsk(
-            f"there is no profile {command.profile!r}",
-            hint=f"Use one of: {names}." if names else "This broker offers no profiles.",
-        )
+        raise InvalidAsk(f"there is no profile {command.profile!r}", hint=offered)
+    if profile not in mine:
+        raise NotAllowed(f"the profile {profile.name!r} is not for {command.owner}", hint=offered)
+    is_server = command.holder is not None and command.holder.kind == "server"
+    if not (profile.for_servers if is_server else profile.for_kernels):
+        what = "is not for whole servers" if is_server else "is for whole servers only"
+        raise InvalidAsk(f"the profile {profile.name!r} {what}", hint="Choose another, or ask without a profile.")
     ask = msgspec.structs.replace(
         command.ask,
         devices=profile.devices,
@@ -98,13 +102,15 @@ def _with_profile(policy: Policy, command: Submit) -> Submit:
 
 
 def _team_for(policy: Policy, command: Submit) -> str:
-    """Fixed at submission: the team asked for, if the owner is in it, else their first."""
-    usual = policy.team_of(command.owner)
-    if command.team is None or command.team == usual:
-        return usual
-    if command.owner not in policy.teams.get(command.team, ()):
+    """Fixed at submission: the team asked for, if the owner is in it, else their usual one."""
+    teams = policy.teams_of(command.owner, command.groups)
+    if command.team is None:
+        return teams[0]
+    if command.team not in teams:
+        seen = f"The teams that are known of them: {', '.join(teams)}."
         raise NotAllowed(
-            f"{command.owner} is not in the team {command.team!r}", hint="Leave the team out for your usual one."
+            f"{command.owner} is not in the team {command.team!r}",
+            hint=f"{seen} Leave the team out for the first of them; a new group of a hub is known within moments.",
         )
     return command.team
 

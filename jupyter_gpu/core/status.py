@@ -5,6 +5,8 @@ Only the kind of a wait is state. Place, who is ahead and the sentence are made 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from itertools import product
 from typing import Any, NamedTuple
 
 from ..model import (
@@ -15,6 +17,8 @@ from ..model import (
     IsolationView,
     Lease,
     Notice,
+    ProfileView,
+    QuotaRule,
     QuotaView,
     State,
     Status,
@@ -26,7 +30,7 @@ from .devices_view import card_views, device_view, device_views
 from .forecast import ahead_of
 from .names import may_see_names
 from .outlook import expected_start_at
-from .quota import HOUR_MS, Ledger, available_again_at, bind
+from .quota import HOUR_MS, Binding, Ledger, available_again_at, bind
 from .sentences import sentence
 from .victims import is_in_overtime
 
@@ -141,6 +145,29 @@ def status(
         cards=card_views(world, cards),
         alerts=alerts,
         isolation=isolation,
+        profiles=profile_views(world, caller),
+        teams=world.policy.teams_of(caller.name, caller.groups),
+        teams_at=caller.groups_at,
+    )
+
+
+def profile_views(world: World, caller: Caller) -> tuple[ProfileView, ...]:
+    """The profiles that the caller may use, in the admin's order."""
+    teams = world.policy.teams_of(caller.name, caller.groups)
+    return tuple(
+        ProfileView(
+            name=it.name,
+            title=it.title or it.name,
+            description=it.description,
+            devices=it.devices,
+            device_class=it.device_class,
+            memory_bytes=it.memory_bytes,
+            duration_seconds=it.duration_seconds,
+            queue=it.queue,
+            for_servers=it.for_servers,
+            for_kernels=it.for_kernels,
+        )
+        for it in world.policy.profiles_for(caller.name, teams)
     )
 
 
@@ -170,36 +197,40 @@ def line_of(world: World, caller: Caller, now: float) -> Line:
 def quota_views(world: World, caller: Caller, now: float) -> tuple[QuotaView, ...]:
     """Every bound that concerns the caller: what is held or used, what is allowed, when there is room again."""
     ledger = Ledger(world, now)
-    team = world.policy.team_of(caller.name)
-    found = []
-    for number, rule in enumerate(world.policy.quotas):
-        queues = [q.name for q in world.policy.queues] if rule.queue == EACH else [rule.queue or ""]
-        classes = (
-            sorted({d.device_class for d in world.devices.values()})
-            if rule.device_class == EACH
-            else [rule.device_class]
+    return tuple(
+        QuotaView(
+            rule=title,
+            devices_held=ledger.held(binding),
+            devices_allowed=rule.devices if rule.devices is not None else rule.share_devices,
+            used_ms=None if rule.gpu_hours is None else ledger.spent_ms(number, binding),
+            allowed_ms=None if rule.gpu_hours is None else rule.gpu_hours * HOUR_MS,
+            window_seconds=None if rule.gpu_hours is None else rule.window_seconds,
+            available_again_at=available_again_at(world, number, binding, now),
         )
-        for queue in queues:
-            for device_class in classes:
-                binding = bind(number, rule, caller.name, team, queue, device_class)
-                if binding is None:
-                    continue
-                found.append(
-                    QuotaView(
-                        rule=_named(
-                            rule.title,
-                            queue if rule.queue == EACH else "",
-                            device_class if rule.device_class == EACH else "",
-                        ),
-                        devices_held=ledger.held(binding),
-                        devices_allowed=rule.devices if rule.devices is not None else rule.share_devices,
-                        used_ms=None if rule.gpu_hours is None else ledger.spent_ms(number, binding),
-                        allowed_ms=None if rule.gpu_hours is None else rule.gpu_hours * HOUR_MS,
-                        window_seconds=None if rule.gpu_hours is None else rule.window_seconds,
-                        available_again_at=available_again_at(world, number, binding, now),
-                    )
-                )
-    return tuple(found)
+        for number, rule in enumerate(world.policy.quotas)
+        for binding, title in _bindings(world, number, rule, caller)
+    )
+
+
+def _bindings(world: World, number: int, rule: QuotaRule, caller: Caller) -> Iterator[tuple[Binding, str]]:
+    """What a rule binds of a caller, each once, with a title that tells one from the other."""
+    teams = world.policy.teams_of(caller.name, caller.groups)
+    queues = [it.name for it in world.policy.queues] if rule.queue == EACH else [rule.queue or ""]
+    classes = (
+        sorted({it.device_class for it in world.devices.values()}) if rule.device_class == EACH else [rule.device_class]
+    )
+    seen = set()
+    for queue, device_class, team in product(queues, classes, teams):
+        binding = bind(number, rule, caller.name, team, queue, device_class)
+        if binding is None or binding in seen:
+            continue
+        seen.add(binding)
+        parts = (
+            team if rule.team == EACH and len(teams) > 1 else "",
+            queue if rule.queue == EACH else "",
+            device_class if rule.device_class == EACH else "",
+        )
+        yield binding, _named(rule.title, *parts)
 
 
 def _named(title: str, *parts: str | None) -> str:

@@ -37,11 +37,7 @@ NO_GPU = Profile(name="none", title="No GPU", devices=0)
 def usable(profiles: Iterable[Profile], name: str, teams: Iterable[str]) -> tuple[Profile, ...]:
     """The profiles that this person may start a server with, in the admin's order."""
     of = frozenset(teams)
-    return tuple(
-        it
-        for it in profiles
-        if it.for_servers and (not (it.users or it.teams) or name in it.users or not of.isdisjoint(it.teams))
-    )
+    return tuple(it for it in profiles if it.for_servers and it.is_open_to(name, of))
 
 
 def split(options: Mapping[str, Any], *, plain: bool = True) -> tuple[dict[str, Any], dict[str, Any]]:

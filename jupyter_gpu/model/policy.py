@@ -7,6 +7,7 @@ is loaded. Its digest stands on each event, so a past decision can be explained 
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Collection
 from typing import Literal
 
 import msgspec
@@ -107,6 +108,10 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, for
     memory_bytes: int | None = None
     duration_seconds: int | None = None
     queue: str | None = None
+
+    def is_open_to(self, user: str, teams: Collection[str]) -> bool:
+        """Whether somebody of these teams may use it."""
+        return not (self.users or self.teams) or user in self.users or not set(self.teams).isdisjoint(teams)
 
 
 class SharingRule(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
@@ -231,9 +236,15 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
                 return queue
         return None
 
-    def team_of(self, user: str) -> str:
-        """The team a user's work counts for unless they say otherwise: the first that lists them."""
-        return next((team for team, members in sorted(self.teams.items()) if user in members), "everyone")
+    def teams_of(self, user: str, groups: Collection[str] = ()) -> tuple[str, ...]:
+        """The teams that a user's work may count for, the usual one first: those that list them, then their groups."""
+        listed = sorted(team for team, members in self.teams.items() if user in members)
+        known = sorted(groups) if self.team_groups is None else [it for it in self.team_groups if it in groups]
+        return tuple(dict.fromkeys([*listed, *known])) or ("everyone",)
+
+    def profiles_for(self, user: str, teams: Collection[str]) -> tuple[Profile, ...]:
+        """The profiles that a user may use, in the admin's order."""
+        return tuple(it for it in self.profiles if it.is_open_to(user, teams))
 
     def sharing_of(self, device: Device) -> SharingRule | None:
         """The rule by which parts of a device may be leased; None where it is leased whole."""

@@ -99,7 +99,7 @@ def _a_workload(world: World, id_: int, owner: str, habit: tuple[QueuePolicy, As
         id=id_,
         kind=queue.kinds[0],
         owner=owner,
-        team=world.policy.team_of(owner),
+        team=world.policy.teams_of(owner)[0],
         queue=queue.name,
         name="train",
         ask=ask,

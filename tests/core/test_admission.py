@@ -12,6 +12,7 @@ from jupyter_gpu.errors import Conflict, InvalidAsk, LimitExceeded, NotAllowed
 from jupyter_gpu.model import (
     Ask,
     Cancel,
+    Holder,
     Kind,
     Policy,
     Profile,
@@ -182,6 +183,35 @@ def test_a_profile_is_a_named_ask():
 
     assert (usual.ask, usual.queue) == (Ask(devices=2, device_class="a100", duration_seconds=HOUR), "deferred")
     assert (own.ask.duration_seconds, own.queue) == (DAY, "training")
+
+
+def test_a_group_of_the_hub_is_a_team_from_when_the_hub_says_so():
+    """Not before, and not any more; the refusal names the groups that were seen (2i2c-org/infrastructure#8154)."""
+    play = Play(4, GUARDED)
+
+    with pytest.raises(NotAllowed, match="not in the team 'vision'") as refused:
+        play.do(a_job("dan", team="vision", groups=("hiking",)))
+    assert "hiking" in str(refused.value.hint)
+    assert play[play.job("dan", team="vision", groups=("hiking", "vision"))].team == "vision"
+    assert play[play.job("dan", groups=("hiking",))].team == "hiking"
+
+
+def test_a_profile_is_for_whom_and_what_the_admin_says():
+    """Whatever a form sends: by user or team, and for whole servers or for kernels and people."""
+    lesson = Profile(name="lesson", teams=("ml101",), for_kernels=False)
+    small = Profile(name="small", for_servers=False)
+    play = Play(4, Policy(profiles=(lesson, small)))
+    server = Holder(kind="server", name="ada/")
+
+    with pytest.raises(NotAllowed, match="'lesson' is not for ada") as refused:
+        play.do(a_reservation("ada", profile="lesson", holder=server))
+    assert "small" in str(refused.value.hint)
+    with pytest.raises(InvalidAsk, match="for whole servers only"):
+        play.do(a_reservation("ada", profile="lesson", groups=("ml101",)))
+    with pytest.raises(InvalidAsk, match="not for whole servers"):
+        play.do(a_reservation("ada", profile="small", holder=server))
+    play.do(a_reservation("ada", profile="lesson", holder=server, groups=("ml101",)))
+    play.do(a_reservation("ada", profile="small"))
 
 
 def test_a_job_runs_as_its_owner_unless_told_otherwise():

@@ -155,7 +155,17 @@ def test_a_team_is_the_first_that_lists_a_user():
     """By name, so that it does not depend on the order of a file; else everyone's."""
     policy = Policy(teams={"z": ("ada",), "b": ("ada", "bob")})
 
-    assert [policy.team_of(user) for user in ("ada", "bob", "cleo")] == ["b", "b", "everyone"]
+    assert [policy.teams_of(user)[0] for user in ("ada", "bob", "cleo")] == ["b", "b", "everyone"]
+
+
+def test_the_groups_of_a_hub_are_teams_after_those_that_list_a_user():
+    """All of them, or those that the admin names, in the admin's order."""
+    policy = Policy(teams={"z": ("ada",)})
+    chosen = Policy(team_groups=("speech", "vision"))
+
+    assert policy.teams_of("ada", ("vision", "hiking")) == ("z", "hiking", "vision")
+    assert chosen.teams_of("ada", ("vision", "hiking", "speech")) == ("speech", "vision")
+    assert chosen.teams_of("ada", ("hiking",)) == ("everyone",)
 
 
 def test_a_rule_is_named_as_people_say_it():

@@ -19,6 +19,8 @@ from jupyter_gpu.model import (
     LoadPolicy,
     Outcome,
     Policy,
+    Profile,
+    QuotaRule,
     Reading,
     Release,
     Scope,
@@ -477,3 +479,21 @@ def test_a_device_names_the_nodes_that_its_holder_must_be_let_open() -> None:
     play.world.devices[uuid] = msgspec.structs.replace(play.world.devices[uuid], nodes=("/dev/nvidia3",))
 
     assert seen_by(play, ADA).devices[0].nodes == ("/dev/nvidia3",)
+
+
+def test_the_document_says_which_profiles_and_teams_are_the_callers() -> None:
+    """And each rule that binds them, once for each of their teams; when the hub said so stands beside."""
+    rules = (QuotaRule(team="*", devices=2), QuotaRule(user="*", devices=3))
+    open_to_all, lesson = Profile(name="small", title="One GPU"), Profile(name="lesson", teams=("ml101",))
+    play = Play(4, Policy(quotas=rules, profiles=(open_to_all, lesson)))
+    ada = Caller(name="ada", account="ada", scopes=frozenset({Scope.READ}), groups=("ml101", "vision"), groups_at=5.0)
+
+    seen = status(play.world, ada, play.now, store_id="s", simulated=False)
+    other = status(play.world, msgspec.structs.replace(ada, groups=()), play.now, store_id="s", simulated=False)
+
+    assert (seen.teams, seen.teams_at) == (("ml101", "vision"), 5.0)
+    assert [(it.name, it.title) for it in seen.profiles] == [("small", "One GPU"), ("lesson", "lesson")]
+    assert [it.rule for it in seen.quotas] == ["each team (ml101)", "each team (vision)", "each user"]
+    assert other.teams == ("everyone",)
+    assert [it.name for it in other.profiles] == ["small"]
+    assert [it.rule for it in other.quotas] == ["each team", "each user"]
