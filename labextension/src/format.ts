@@ -22,7 +22,7 @@ const WAITS: Readonly<Record<WaitingReason, string>> = {
   paused: 'paused',
   dependency: 'waits for other work',
   'not-before': 'not yet its time',
-  'back-off': 'the start failed, it tries again',
+  'back-off': 'it failed, it tries again',
   clearing: 'a GPU is being made free',
   engine: 'there is no such GPU now',
   driver: 'no GPU can be read'
