@@ -84,7 +84,7 @@ def test_a_card_without_mig_devices_is_seen_and_says_so():
     text = words_of(drawings.monitor(msgspec.structs.replace(status, devices=()), {}, None))
 
     assert card.name in text
-    assert "without MIG devices, so there is nothing to lease" in text
+    assert "without MIG devices: nothing to lease" in text
     assert "No GPUs." not in text
 
 
