@@ -3,6 +3,7 @@ import { URLExt } from '@jupyterlab/coreutils';
 import { ServerConnection } from '@jupyterlab/services';
 
 import type { Link, Trouble } from './fold';
+import { reasonOf } from './stream';
 import type { FileJob, Error as Refused, Hello, KernelAsk, PinAnswer, WorkloadView } from './types';
 
 const ROOT = 'jupyter-gpu';
@@ -131,19 +132,19 @@ export class Api {
       await this.hello();
     } catch (error) {
       const status = error instanceof Refusal ? error.status : 0;
-      if (status === 401 || status === 403) {
-        const trouble = { message: 'Your login to this server is over.', hint: 'Reload the page.' };
-        return { link: 'expired', trouble };
-      }
-      if (status === 404) {
-        return { link: 'missing', trouble: MISSING_EXTENSION };
-      }
-      if (status === 0) {
-        const trouble = { message: 'The Jupyter server does not answer.', hint: 'Trying again.' };
-        return { link: 'lost', trouble };
-      }
+      return reasonOf(status, status === 404 ? await this._isThere() : status !== 0);
     }
-    return { link: 'lost', trouble: { message: 'The stream broke off.', hint: 'Trying again.' } };
+    return reasonOf(200, true);
+  }
+
+  /** Whether it is the Jupyter server that answers, and not a proxy before it. */
+  private async _isThere(): Promise<boolean> {
+    try {
+      const address = URLExt.join(this.settings.baseUrl, 'api');
+      return (await ServerConnection.makeRequest(address, {}, this.settings)).ok;
+    } catch {
+      return false;
+    }
   }
 
   private async _json<T>(path: string, body?: unknown, method = body ? 'POST' : 'GET'): Promise<T> {
@@ -167,11 +168,6 @@ export class Api {
     return URLExt.join(this.settings.baseUrl, ROOT, path);
   }
 }
-
-const MISSING_EXTENSION: Trouble = {
-  message: 'This Jupyter server does not have the server part of jupyter-gpu.',
-  hint: 'Install jupyter-gpu where the server runs, and start the server again.'
-};
 
 async function refusal(response: Response): Promise<Refusal> {
   let said: Partial<Refused> = {};

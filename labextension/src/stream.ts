@@ -33,6 +33,30 @@ export function pauseMs(tries: number, random: number): number {
   return Math.round(most * (0.5 + random / 2));
 }
 
+/**
+ * Why the stream could not be opened, by the status of our own route, 0 without an answer. `isThere` says whether the
+ * Jupyter server itself answered: under a hub that restarts, its proxy answers 404 for every server.
+ */
+export function reasonOf(status: number, isThere: boolean): { link: Link; trouble: Trouble } {
+  if (status === 401 || status === 403) {
+    return {
+      link: 'expired',
+      trouble: { message: 'Your login to this server is over.', hint: 'Reload the page.' }
+    };
+  }
+  if (status === 404 && isThere) {
+    return {
+      link: 'missing',
+      trouble: {
+        message: 'This Jupyter server does not have the server part of jupyter-gpu.',
+        hint: 'Install jupyter-gpu where the server runs, and start the server again.'
+      }
+    };
+  }
+  const message = isThere ? 'The stream broke off.' : 'The Jupyter server does not answer.';
+  return { link: 'lost', trouble: { message, hint: 'Trying again.' } };
+}
+
 /** The stream of one page. */
 export class Stream {
   constructor(private readonly _options: IStreamOptions) {}

@@ -2,7 +2,14 @@ import assert from 'node:assert/strict';
 import { beforeEach, describe, it, mock } from 'node:test';
 
 import type { Link, Trouble } from '../src/fold';
-import { FIRST_PAUSE_MS, type ISocket, LONGEST_PAUSE_MS, pauseMs, Stream } from '../src/stream';
+import {
+  FIRST_PAUSE_MS,
+  type ISocket,
+  LONGEST_PAUSE_MS,
+  pauseMs,
+  reasonOf,
+  Stream
+} from '../src/stream';
 import type { Frame } from '../src/types';
 
 class Socket implements ISocket {
@@ -132,5 +139,20 @@ describe('a pause', () => {
     assert.equal(pauseMs(0, 0), FIRST_PAUSE_MS / 2);
     assert.equal(pauseMs(3, 1), 8 * FIRST_PAUSE_MS);
     assert.equal(pauseMs(1000, 1), LONGEST_PAUSE_MS);
+  });
+});
+
+describe('the reason of a stream that cannot be opened', () => {
+  it('is a login that is over, or a server without our part: there trying again is no use', () => {
+    assert.equal(reasonOf(403, true).link, 'expired');
+    assert.equal(reasonOf(401, true).link, 'expired');
+    assert.equal(reasonOf(404, true).link, 'missing');
+  });
+
+  it('is a server that is not reached where a proxy knows no way to it, and is tried again', () => {
+    // So it is while a hub restarts: its proxy has no routes yet, and answers 404 for every server.
+    assert.equal(reasonOf(404, false).link, 'lost');
+    assert.equal(reasonOf(0, false).link, 'lost');
+    assert.equal(reasonOf(503, true).link, 'lost');
   });
 });
