@@ -15,7 +15,7 @@ import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -31,14 +31,14 @@ from ..core.events import (
     Submitted,
 )
 from ..core.lifecycle import evolve
-from ..core.status import notice_of
-from ..core.told import told
-from ..errors import BrokerUnavailable, GpuError, LeaseLost, StoreUnavailable
-from ..model import BrokerView, Command, LoadPolicy, Policy, Renewal, State, Submit, Tick, Workload, World
+from ..errors import BrokerUnavailable, GpuError, StoreUnavailable
+from ..model import BrokerView, Command, LoadPolicy, Policy, Renewal, RenewBody, State, Submit, Tick, Workload, World
 from .alerts import Alerts
 from .deadlines import until_next_deadline
 from .engines.base import Engine
+from .idle import Idle
 from .publish import Publisher, Subscription
+from .renewals import Renewals
 from .sights import Sights
 from .store.store import SNAPSHOT_EVERY, Record, Store
 
@@ -89,6 +89,7 @@ class Loop:
         self.publisher = Publisher()
         self.alerts = Alerts(self.now, command=alert_command)
         self.alerts.changed = lambda: self.publisher.look(self.world.revision)
+        self.idle = Idle(self.alerts)
         self.sights = Sights()
         self.engines = engines
         self._store = store
@@ -101,7 +102,7 @@ class Loop:
         self._in_doubt = False
         self._since_snapshot = 0
         self._store_trouble: str | None = None
-        self._renew_by: dict[int, float] = {}
+        self._renewals = Renewals(self.idle)
         self._tasks: list[asyncio.Task[None]] = []
         self._is_closed = False
         #: Set by the app: what to do after each commit, sighting and tick; and how to stop.
@@ -224,29 +225,18 @@ class Loop:
             watchers.discard(changed)
         return find(self.world, workload_id)
 
-    def renew(self, workload_id: int, holder_number: int) -> Renewal:
-        """The holder lives. Not an event: only a lapse becomes one. Raises LeaseLost when the lease is over."""
-        it = find(self.world, workload_id)
-        if it.state is State.ENDED or it.outcome is not None:
-            raise LeaseLost(f"{it.title} is over: {it.end or 'released'}. {it.detail}".strip())
-        if it.holder is not None and it.holder.number != holder_number:
-            raise LeaseLost(f"the lease of {it.title} has moved to {it.holder.name}")
-        self._renew_by[workload_id] = self.now() + self.world.policy.lapse_seconds
-        return Renewal(
-            renew_by=self._renew_by[workload_id],
-            ends_at=it.lease.ends_at if it.lease is not None else None,
-            notice=notice_of(it),
-            told=told(self.world, it),
-        )
+    def renew(self, workload_id: int, holder_number: int, **word: Any) -> Renewal:
+        """The holder lives, and may say whether it computes. Raises LeaseLost when the lease is over."""
+        body = RenewBody(holder_number=holder_number, **word)
+        return self._renewals.renew(self.world, find(self.world, workload_id), body, self.now())
 
     def count_renewals_anew(self) -> None:
         """Nobody could renew just now, through no fault of theirs: the machine slept, or nobody could be recognised."""
-        self._renew_by.clear()
+        self._renewals.count_anew()
 
     def has_lapsed(self, it: Workload) -> bool:
         """Whether renewals are overdue. The first look, after a start or a stall, begins the count anew."""
-        renew_by = self._renew_by.setdefault(it.id, self.now() + self.world.policy.lapse_seconds)
-        return self.now() > renew_by
+        return self._renewals.has_lapsed(self.world, it, self.now())
 
     # -- deciding
 
@@ -364,7 +354,7 @@ class Loop:
                 if not changed.done():
                     changed.set_result(None)
             if id_ not in self.world.live:
-                self._renew_by.pop(id_, None)
+                self._renewals.forget(id_)
                 self.touch()
         if workloads or devices or everything:
             names = frozenset(workloads), frozenset(devices)

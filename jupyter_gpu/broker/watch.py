@@ -226,6 +226,8 @@ class Watch:
                 self._foreign.look(world, self._loop.now())
             for command in self._shares.look(world, self._loop.now()):
                 self._spawn(self._tell(command))
+            for idle in self._loop.idle.look(world, self._loop.now()):
+                self._spawn(self._tell(idle))
         self._tell_of_all()
 
     def _forget_what_is_no_more(self) -> None:

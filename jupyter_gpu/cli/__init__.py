@@ -51,6 +51,7 @@ VERBS: dict[str, dict[str, tuple[str, str]]] = {
         "pause": ("act", "Keep queued jobs from starting; they keep their places."),
         "let-go": ("act", "Let paused jobs start."),
         "extend": ("act", "Ask for more time."),
+        "keep": ("act", "Keep reservations that are idle."),
         "release": ("act", "Give reservations back."),
     },
     "Operate": {

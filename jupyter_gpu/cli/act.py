@@ -1,4 +1,4 @@
-"""`jupyter gpu wait`, `cancel`, `pause`, `let-go`, `extend` and `release`: what changes work that is there."""
+"""`jupyter gpu wait`, `cancel`, `pause`, `let-go`, `extend`, `keep` and `release`: what changes work that is there."""
 
 from __future__ import annotations
 
@@ -252,6 +252,15 @@ def extend(face: Face, workload: int, seconds: int) -> None:
         face.document(it)
     else:
         face.say(f"{title(it)} now ends {format_when(it.ends_at, face.now())}.")
+
+
+@click.command(short_help="Keep reservations that are idle.")
+@ids_argument
+@json_option
+@pass_face
+def keep(face: Face, workloads: tuple[int, ...]) -> int:
+    """Keep reservations that are idle: the time after which they are given back begins anew."""
+    return _change(face, workloads, face.client.keep, lambda it: f"{title(it)} is kept: its idle time begins anew.")
 
 
 @click.command(short_help="Give reservations back.")

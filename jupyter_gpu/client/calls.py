@@ -28,7 +28,6 @@ from ..model import (
     QuotaPage,
     ReleaseBody,
     Renewal,
-    RenewBody,
     State,
     Status,
     SubmissionAnswer,
@@ -331,9 +330,17 @@ def move(workload_id: int, holder: Holder) -> Call[WorkloadView]:
     return _act(workload_id, "move", MoveBody(holder=holder))
 
 
-def renew(workload_id: int, holder_number: int) -> Call[Renewal]:
-    """POST /workloads/ID/renew."""
-    body = _encode(RenewBody(holder_number=holder_number))
+def keep(workload_id: int) -> Call[WorkloadView]:
+    """POST /workloads/ID/keep."""
+    return _act(workload_id, "keep")._replace(may_repeat=True)
+
+
+def renew(
+    workload_id: int, holder_number: int, *, busy: bool | None = None, idle_since: float | None = None
+) -> Call[Renewal]:
+    """POST /workloads/ID/renew. What is not known is not sent: a broker that is a version behind does not know it."""
+    said = {"holder_number": holder_number, "busy": busy, "idle_since": idle_since}
+    body = _encode({name: value for name, value in said.items() if value is not None})
     return Call("POST", f"/workloads/{int(workload_id)}/renew", _as(Renewal), content=body, may_repeat=True)
 
 

@@ -278,9 +278,15 @@ class Client(Finder):
         """Pass the lease to another holder; the answer has its number."""
         return self._send(calls.move(workload_id, holder))
 
-    def renew(self, workload_id: int, holder_number: int) -> Renewal:
-        """The holder lives; the answer carries any notice."""
-        return self._send(calls.renew(workload_id, holder_number))
+    def keep(self, workload_id: int) -> WorkloadView:
+        """An idle reservation is wanted: the time after which it is given back begins anew."""
+        return self._send(calls.keep(workload_id))
+
+    def renew(
+        self, workload_id: int, holder_number: int, *, busy: bool | None = None, idle_since: float | None = None
+    ) -> Renewal:
+        """The holder lives, and says whether it computes where it can; the answer carries any notice."""
+        return self._send(calls.renew(workload_id, holder_number, busy=busy, idle_since=idle_since))
 
     # -- operate
 

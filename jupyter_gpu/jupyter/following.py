@@ -16,6 +16,7 @@ from typing import Any, Protocol
 from ..errors import LeaseLost, NotFound
 from ..model import EndReason, EvictionReason, Policy, State, WorkloadView
 from .keeper import Keeper, Kept
+from .standing import word_of
 
 #: How often is renewed where the broker gives the time that ships.
 RENEW_SECONDS = float(Policy().renew_seconds)
@@ -25,6 +26,8 @@ RENEW_PART = 0.22
 AHEAD_SECONDS, AHEAD_PART = 10.0, 0.3
 #: How soon a pin that waits for a busy kernel is tried again.
 AGAIN_SECONDS = 1.0
+#: What is told is over soon after somebody has mended it, or said to keep what is idle.
+TOLD_SECONDS = 3.0
 #: A kernel that does not answer is asked so often, as long as it may be a cell that keeps it.
 ASKED_TIMES = 5
 
@@ -140,7 +143,7 @@ class Following:
         kept = self._kept
         number = 1 if kept.lease is None or kept.lease.holder is None else kept.lease.holder.number
         async with self._keeper.asking(kept) as client:
-            renewal = await client.renew(it.id, number)
+            renewal = await client.renew(it.id, number, **word_of(kept))
         self._renew_in = min(RENEW_SECONDS, max(0.2, (renewal.renew_by - time.time()) * RENEW_PART))
         if renewal.notice is not None and kept.notice is None:
             async with self._keeper.asking(kept) as client:
@@ -171,7 +174,7 @@ class Following:
 
     def _seconds(self) -> float:
         """How long nothing is to be done."""
-        kept, due = self._kept, self._renew_in
+        kept, due = self._kept, min(self._renew_in, TOLD_SECONDS) if self._was_told else self._renew_in
         if self._due_at is not None:
             due = min(due, max(0.05, self._due_at - time.time()))
         if not kept.is_pinned and self._granted_at is not None:

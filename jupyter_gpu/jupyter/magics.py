@@ -29,6 +29,7 @@ def gpu(line: str, cell: str | None = None, *, local_ns: Mapping[str, Any] | Non
         %gpu reserve 1 --for 2h            # wait for a GPU, and pin this kernel to it
         %gpu reserve --no-wait             # take a place in line and go on; %gpu pin when it is granted
         %gpu extend 7 1h
+        %gpu keep                          # although it is idle
         %gpu release                       # give it back
 
         %gpu submit --time 8h -- python train.py --lr {lr}

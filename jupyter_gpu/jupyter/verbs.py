@@ -1,4 +1,4 @@
-"""The verbs that mean something else in a kernel than in a shell: reserve, release, pin, and `%gpu` alone."""
+"""The verbs that mean something else in a kernel than in a shell: reserve, keep, release, pin, and `%gpu` alone."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, cast
 import click
 
 from .. import pins
+from ..cli.act import keep as keep_by_number
 from ..cli.act import release as release_by_number
 from ..cli.base import INTERRUPTED, Face, json_option
 from ..cli.reserve import read_count, send_reservation, tell_held
@@ -167,6 +168,22 @@ def _refuse_while_loaded(it: WorkloadView, *, force: bool) -> None:
     )
 
 
+@click.command(short_help="Keep this kernel's GPUs although it is idle.")
+@click.argument("workloads", type=WorkloadId(), nargs=-1, metavar="[ID...]")
+@json_option
+@pass_face
+@click.pass_context
+def keep(ctx: click.Context, face: KernelFace, /, workloads: tuple[int, ...]) -> int:
+    """Keep what this kernel holds, or the reservations that are named: their idle time begins anew."""
+    if not workloads and _is_left(face, "they go back when the job ends"):
+        return 0
+    mine = None if workloads else held_here(face.client)
+    if not workloads and mine is None:
+        raise NotFound("This kernel holds no GPUs.", hint="`%gpu queue --mine` lists what you have elsewhere.")
+    code: int = ctx.invoke(keep_by_number, workloads=workloads or ((mine.id,) if mine is not None else ()))
+    return code
+
+
 @click.command(short_help="Pin this kernel to the GPUs that it holds.")
 @pass_face
 def pin(face: KernelFace) -> int:
@@ -217,4 +234,4 @@ def _holds_nothing() -> str:
     return "This kernel holds no GPU. Reserve one with `%gpu reserve 1 --for 2h`."
 
 
-OWN: dict[str, click.Command] = {"reserve": reserve, "release": release, "pin": pin, "here": here}
+OWN: dict[str, click.Command] = {"reserve": reserve, "keep": keep, "release": release, "pin": pin, "here": here}

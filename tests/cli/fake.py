@@ -313,6 +313,10 @@ class FakeClient:
         self._called("pause", workload_id)
         return msgspec.structs.replace(self._find(workload_id), paused=True)
 
+    def keep(self, workload_id: int) -> WorkloadView:
+        self._called("keep", workload_id)
+        return self._find(workload_id)
+
     def let_go(self, workload_id: int) -> WorkloadView:
         self._called("let_go", workload_id)
         return self._find(workload_id)

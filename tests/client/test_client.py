@@ -81,6 +81,8 @@ def test_every_call_says_what_it_means(broker: Client) -> None:
     assert broker.extend(1, 60).ends_at == pytest.approx((before or 0) + 60)
     assert broker.move(1, Holder(kind="kernel", name="k")).holder
     assert broker.renew(1, 1).renew_by > time.time()
+    assert broker.renew(1, 1, busy=False, idle_since=time.time()).told == ""
+    assert broker.keep(1).state is State.ACTIVE
     assert {it.cordoned for it in map(broker.cordon, ("0", "1"))} == {True}
     assert not broker.uncordon("0").cordoned
     assert broker.drain(broker.devices().items[1].uuid).cordoned

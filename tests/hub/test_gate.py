@@ -207,7 +207,7 @@ def test_a_hub_that_is_away_refuses_nobody(tmp_runtime: Places, monkeypatch: pyt
         async with a_service(tmp_runtime.runtime_dir) as it:
             ana = it.hub.add("ana", *RESEARCHER)
             mine = (await it.as_(ana).post("/workloads", json=RESERVE)).json()["id"]
-            it.loop._renew_by[mine] = it.loop.now() + 1
+            it.loop._renewals._by[mine] = it.loop.now() + 1
             it.hub.trouble = {"trouble": 502, "silent": 0, "elsewhere": 404}.get(how)
             if how == "gone":
                 await it.hub.close()
@@ -216,7 +216,7 @@ def test_a_hub_that_is_away_refuses_nobody(tmp_runtime: Places, monkeypatch: pyt
             assert "JupyterHub cannot be asked" in answer.json()["message"]
             assert "goes on" in answer.json()["hint"]
             # Nobody could renew: the time in which they must begins anew.
-            assert mine not in it.loop._renew_by
+            assert mine not in it.loop._renewals._by
             assert mine in it.loop.world.live
             it.hub.trouble = None
             if how == "gone":

@@ -133,7 +133,7 @@ def test_a_hub_that_cannot_be_asked_ends_nothing(tmp_runtime: Places, how: str) 
             hub, mine = play_.it.hub, await play_.reserve("ana/")
             hub.people["ana"].servers.clear()
             await play_.look()
-            play_.it.loop._renew_by[mine] = 0.0
+            play_.it.loop._renewals._by[mine] = 0.0
             scopes = set(hub.service_scopes)
             if how == "gone":
                 await hub.close()
@@ -144,7 +144,7 @@ def test_a_hub_that_cannot_be_asked_ends_nothing(tmp_runtime: Places, how: str) 
                 await play_.look(GONE_SECONDS)
                 assert play_.has(mine)
                 # A container's kernel could not renew with a hub that does not say who it is.
-                assert mine not in play_.it.loop._renew_by
+                assert mine not in play_.it.loop._renewals._by
             (told,) = play_.alerts()
             assert ("list:users and read:servers" if lacks else "JupyterHub cannot be asked") in told
             hub.trouble, hub.service_scopes = None, scopes

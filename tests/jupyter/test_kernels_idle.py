@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from .kernels_ground import a_lab, broker, play, until
+from .kernels_ground import NOTHING, Lab, a_lab, a_lab_broker, broker, play, until
 
 __all__ = ["broker"]
 
@@ -13,6 +13,8 @@ pytestmark = pytest.mark.timeout(120)
 
 #: Longer than a holder may be silent: `lapse_seconds` of the ground is 6.
 CELL_SECONDS = 8
+#: After so long a reservation is warned of here, and given back: shorter than the silent cell.
+WARNED_SECONDS, RELEASED_SECONDS, SILENT_SECONDS = 1, 3, 4
 
 
 def test_a_long_silent_cell_is_not_idle_and_idle_time_begins_at_its_end(broker, tmp_path):
@@ -34,3 +36,46 @@ def test_a_long_silent_cell_is_not_idle_and_idle_time_begins_at_its_end(broker, 
             assert (await lab.lease(held.id)).state == "active"
 
     play(story)
+
+
+async def warnings(lab: Lab) -> dict[str, float]:
+    """The alerts of idleness, each with when it began."""
+    status = await asyncio.to_thread(lab.broker.status)
+    return {it.key: it.since for it in status.alerts if it.key.startswith("idle:")}
+
+
+def test_a_silent_cell_is_not_idle_and_what_is_kept_goes_on_until_it_is_idle_again(monkeypatch, tmp_path):
+    """Warned of only after the end of the cell, kept, warned of again and given back (jupyter/notebook#3896)."""
+
+    async def story(broker):
+        async with a_lab(broker, tmp_path) as lab:
+            _, kernel = await lab.start()
+            done = tmp_path / "done"
+            cell = f"import time; time.sleep({SILENT_SECONDS}); open({str(done)!r}, 'w').write(str(time.time()))"
+            running = asyncio.create_task(lab.run(kernel, cell))
+            await until(lambda: lab.view(kernel).execution_state == "busy", "the cell runs")
+            held, begun = await lab.reserve(kernel), time.time()
+            while not running.done():
+                assert await warnings(lab) == {}
+                await asyncio.sleep(0.1)
+            ended = float(done.read_text())
+            assert ended > begun + WARNED_SECONDS + 1
+
+            key = f"idle:{held.id}"
+            await until(lambda: warnings(lab), "the warning")
+            assert (await warnings(lab))[key] >= ended + WARNED_SECONDS
+            assert f"jupyter gpu keep {held.id}" in (await asyncio.to_thread(lab.broker.status)).alerts[0].text
+            assert (await asyncio.to_thread(lab.broker.keep, held.id)).state == "active"
+            kept = time.time()
+            assert await warnings(lab) == {}
+            await until(lambda: lab.view(kernel).pinned, "the pin")
+            assert (await lab.sees(kernel)) == held.devices[0]
+
+            over = await lab.ended(held.id)
+            assert (over.end, "idle since" in over.detail) == ("released", True)
+            assert (over.ended_at or 0) > kept + WARNED_SECONDS + RELEASED_SECONDS
+            await until(lambda: lab.view(kernel).workload is None, "the kernel goes on without")
+            assert await lab.sees(kernel) == NOTHING
+
+    with a_lab_broker(monkeypatch, idle_warn_seconds=WARNED_SECONDS, idle_release_seconds=RELEASED_SECONDS) as running:
+        play(lambda: story(running))

@@ -22,8 +22,8 @@ def told(monkeypatch):
     words = [""]
     renew = AsyncClient.renew
 
-    async def renew_and_tell(self, workload_id, holder_number):
-        return msgspec.structs.replace(await renew(self, workload_id, holder_number), told=words[0])
+    async def renew_and_tell(self, workload_id, holder_number, **word):
+        return msgspec.structs.replace(await renew(self, workload_id, holder_number, **word), told=words[0])
 
     monkeypatch.setattr(AsyncClient, "renew", renew_and_tell)
     return words

@@ -223,6 +223,7 @@ def test_who_does_not_wait_is_not_stopped(shell, client):
     [
         ("reserve 1 --for 2h", "nothing is reserved"),
         ("release", "they go back when the job ends"),
+        ("keep", "they go back when the job ends"),
         ("pin", "it is pinned to them"),
     ],
 )

@@ -50,6 +50,7 @@ def test_reserve_pins_at_once_and_release_unpins(lab, notebook):
     again = notebook.run("%gpu reserve 1")
     assert "a kernel has one at a time" in again.error["evalue"]
 
+    assert "is kept: its idle time begins anew" in notebook.run("%gpu keep").text
     released = notebook.run("%gpu release")
     assert "This kernel is unpinned." in released.text
     assert shown_devices(notebook) == before

@@ -196,7 +196,18 @@ class RenewHandler(Base):
         """The holder lives. The answer carries any notice; 410 says that the lease is over."""
         it = await self.find(id_)
         self.must_own(it)
-        return views.renew(self.loop, it, body.holder_number)
+        return views.renew(self.loop, it, body)
+
+
+class KeepHandler(Base):
+    """/workloads/ID/keep."""
+
+    @endpoint(WorkloadView, scope=None)
+    async def post(self, id_: str) -> WorkloadView:
+        """A reservation is wanted although it is idle: the time after which it is given back begins anew."""
+        it = await self.find(id_)
+        self.must_own(it)
+        return views.keep(self.loop, it, self.caller)
 
 
 class ReprioritiseHandler(Base):
@@ -305,6 +316,7 @@ ROUTES: list[tuple[str, type[Base]]] = [
     ("/workloads/([^/]+)/let-go", LetGoHandler),
     ("/workloads/([^/]+)/move", MoveHandler),
     ("/workloads/([^/]+)/renew", RenewHandler),
+    ("/workloads/([^/]+)/keep", KeepHandler),
     ("/workloads/([^/]+)/reprioritise", ReprioritiseHandler),
     ("/devices", Devices),
     ("/devices/([^/]+)", DeviceHandler),

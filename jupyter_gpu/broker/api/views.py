@@ -23,7 +23,7 @@ from ...core.events import (
     Started,
 )
 from ...core.status import device_view, device_views, may_see_names, quota_views, status, view
-from ...errors import LeaseLost, NotFound
+from ...errors import Conflict, LeaseLost, NotFound
 from ...model import (
     Caller,
     Device,
@@ -35,6 +35,7 @@ from ...model import (
     MarkedView,
     QuotaPage,
     Renewal,
+    RenewBody,
     State,
     Status,
     Workload,
@@ -124,11 +125,23 @@ def devices(loop: Loop, caller: Caller) -> DevicePage:
     return DevicePage(items=narrow_devices(loop.world, found, caller))
 
 
-def renew(loop: Loop, it: Workload, holder_number: int) -> Renewal:
+def renew(loop: Loop, it: Workload, body: RenewBody) -> Renewal:
     """The holder lives; LeaseLost also where the end is so long ago that only the store knows it."""
     if it.id not in loop.world.workloads:
         raise LeaseLost(f"{it.title} is over: {it.end}. {it.detail}".strip())
-    return loop.renew(it.id, holder_number)
+    return loop.renew(it.id, body.holder_number, busy=body.busy, idle_since=body.idle_since)
+
+
+def keep(loop: Loop, it: Workload, caller: Caller) -> WorkloadView:
+    """Idle time begins anew. What holds nothing, or goes already, cannot be kept."""
+    if it.kind is not Kind.RESERVATION:
+        raise Conflict(f"{it.title} is a job, which is never given back for idleness.")
+    if it.state is State.QUEUED:
+        raise Conflict(f"{it.title} waits in line and holds nothing yet.")
+    if it.state is not State.ACTIVE or it.outcome is not None:
+        raise Conflict(f"{it.title} is over, or must leave already.", hint="Reserve anew.")
+    loop.idle.keep(it.id, loop.now())
+    return show(loop, it, caller)
 
 
 Limit = Annotated[int, msgspec.Meta(ge=1, le=500)]

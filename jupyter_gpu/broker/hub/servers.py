@@ -34,8 +34,6 @@ LOOK_SECONDS = 30.0
 GONE_SECONDS = 60.0
 ACTIVITY_SECONDS = 60.0
 PAGE_USERS = 100
-#: More work than this, in percent, is use; a driver's own housekeeping is not.
-IDLE_PERCENT = 2
 _PAGED = "application/jupyterhub-pagination+json"
 
 Listed = Mapping[str, frozenset[str]]
@@ -49,7 +47,6 @@ class Servers:
         self._loop, self._hub = loop, hub
         #: Reservation -> since when its server is missing from the lists.
         self._missing: dict[int, float] = {}
-        self._used_at: dict[int, float] = {}
         self._told_at = float("-inf")
         #: Trouble with it is told once.
         self._is_heard = True
@@ -161,7 +158,6 @@ class Servers:
             theirs, server = listed.get(it.owner, frozenset()), server_of(it)
             # A kernel or a shell does not say in which of its owner's servers it lives.
             active[it.owner] |= theirs if server is None else theirs & {server}
-        self._used_at = {id_: at for id_, at in self._used_at.items() if id_ in self._loop.world.live}
         if now < self._told_at + ACTIVITY_SECONDS:
             return
         self._told_at = now
@@ -185,14 +181,8 @@ class Servers:
             self._is_heard = False
 
     def _is_idle(self, it: Workload, now: float) -> bool:
-        """Whether its devices have done nothing for as long as the policy bears."""
-        bears = self._loop.world.policy.idle_warn_seconds
-        readings = (self._loop.world.readings.get(uuid) for uuid in (it.lease.devices if it.lease else ()))
-        seen = [None if it is None else it.utilisation_percent for it in readings]
-        # What is not known is no idleness.
-        if any(percent is None or percent > IDLE_PERCENT for percent in seen):
-            self._used_at[it.id] = now
-        used_at = self._used_at.setdefault(it.id, now)
+        """Whether its devices, and its holder as far as it says, have done nothing for as long as the policy bears."""
+        bears, used_at = self._loop.world.policy.idle_warn_seconds, self._loop.idle.used_at(self._loop.world, it, now)
         return bears is not None and now > used_at + bears
 
 

@@ -22,8 +22,8 @@ none runs; `jupyter gpu --url URL VERB` asks one elsewhere. Each verb explains i
 
 - **Quantities.** Lengths of time are written `45s`, `90m`, `1h30m` or `1d`, memory `500MB` or `20GiB`. A length without
   a unit is refused: a bare 5 means seconds to some and minutes to others.
-- **Names.** A workload is named by its number, a GPU by its number or UUID. `cancel`, `pause`, `let-go`, `release` and
-  `wait` take several: each is handled, each failure is told, and the first failure gives the exit code.
+- **Names.** A workload is named by its number, a GPU by its number or UUID. `cancel`, `pause`, `let-go`, `keep`,
+  `release` and `wait` take several: each is handled, each failure is told, and the first failure gives the exit code.
 - **Commands run without a shell**, with exactly the words that you wrote; `submit --shell "LINE"` asks for one. What is
   shown of a command can be pasted back into a shell.
 - **Scripts are copied** when they are submitted: of `python train.py`, `./train.sh` or `torchrun train.py` the file is
