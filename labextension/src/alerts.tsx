@@ -3,8 +3,8 @@ import * as React from 'react';
 
 import { ago, sentence } from './format';
 import type { GpuState } from './fold';
-import { type IPartProps, Sentence } from './parts';
-import { markOf, openAlerts } from './select';
+import { Button, type IPartProps, Sentence } from './parts';
+import { isOfIdleness, markOf, openAlerts } from './select';
 import type { AlertView } from './types';
 import { plainText } from './words';
 
@@ -34,6 +34,16 @@ function AlertRow(props: IPartProps & { it: AlertView }): React.JSX.Element {
       <div>
         <Sentence text={text} />
         <div className="jp-Gpu-muted">{ago(it.since, now)}</div>
+        {isOfIdleness(it) && (
+          <Button
+            gpu="keep"
+            label="Keep"
+            about={plainText(text)}
+            onClick={() => {
+              run('gpu:keep', { workload: it.workload ?? 0 });
+            }}
+          />
+        )}
       </div>
       <button
         type="button"

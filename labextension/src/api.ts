@@ -59,6 +59,11 @@ export class Api {
     return this._json<WorkloadView>(`api/v1/workloads/${id}/extend`, { seconds });
   }
 
+  /** An idle reservation is wanted: its idle time begins anew. */
+  keep(id: number): Promise<WorkloadView> {
+    return this._json<WorkloadView>(`api/v1/workloads/${id}/keep`, {});
+  }
+
   letGo(id: number): Promise<WorkloadView> {
     return this._json<WorkloadView>(`api/v1/workloads/${id}/let-go`, {});
   }

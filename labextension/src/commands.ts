@@ -225,6 +225,12 @@ function addWork(around: ISurroundings): void {
       })
   });
 
+  app.commands.addCommand('gpu:keep', {
+    label: 'Keep a GPU although it is idle',
+    isVisible: args => args.workload !== undefined,
+    execute: args => guarded(() => model.api.keep(Number(args.workload)))
+  });
+
   app.commands.addCommand('gpu:clear-ended', {
     label: 'Clear the list of ended GPU work',
     execute: () => {

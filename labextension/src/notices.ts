@@ -4,12 +4,12 @@
  */
 import { areOf, endText, gpus, isBadEnd, isKnown, length, sentence, title, when } from './format';
 import type { GpuState } from './fold';
-import { kernelOf, markOf, openAlerts } from './select';
+import { isOfIdleness, kernelOf, markOf, openAlerts } from './select';
 import type { AlertView, WorkloadView } from './types';
 import { endWord, plainText } from './words';
 
 /** A button of a notice. */
-export type Action = 'restart' | 'later' | 'extend' | 'release' | 'log' | 'panel';
+export type Action = 'restart' | 'later' | 'extend' | 'keep' | 'release' | 'log' | 'panel';
 
 /** One thing to tell. */
 export interface Notice {
@@ -86,6 +86,9 @@ function liveNotice(it: WorkloadView, state: GpuState, now: number): Notice | nu
   return endingNotice(it, names, now, about) ?? grantNotice(it, names, now, about);
 }
 
+const PANEL: readonly Action[] = ['panel'];
+const KEEP: readonly Action[] = ['keep', 'release'];
+
 type About = Pick<Notice, 'at' | 'workload' | 'kernel'>;
 
 /**
@@ -100,16 +103,21 @@ function troubleNotices(it: WorkloadView, state: GpuState): readonly Notice[] {
       : Boolean(alert.device && it.devices?.includes(alert.device));
   const found = openAlerts(state)
     .filter(isAbout)
-    .map(alert => ({ mark: markOf(alert), message: sentence(alert.text) }));
+    .map(alert => ({
+      mark: markOf(alert),
+      message: sentence(alert.text),
+      actions: isOfIdleness(alert) ? KEEP : PANEL
+    }));
   const told = kernel === null ? null : kernelOf(state, kernel)?.told;
   const all =
-    found.length || !told ? found : [{ mark: '', message: `${title(it)}: ${sentence(told)}` }];
+    found.length || !told
+      ? found
+      : [{ mark: '', message: `${title(it)}: ${sentence(told)}`, actions: PANEL }];
   return all.map((trouble, place) => ({
     ...trouble,
     key: `${it.id} trouble ${place}`,
     tone: 'warning',
     message: plainText(trouble.message),
-    actions: ['panel'],
     at: null,
     workload: it.id,
     kernel

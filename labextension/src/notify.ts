@@ -116,6 +116,14 @@ function button(action: Action, notice: Notice, run: Run): Notification.IAction 
           run('gpu:extend', { ...args, seconds: HOUR });
         }
       };
+    case 'keep':
+      return {
+        label: 'Keep',
+        displayType: 'accent',
+        callback: () => {
+          run('gpu:keep', args);
+        }
+      };
     case 'release':
       return {
         label: 'Release',

@@ -41,6 +41,11 @@ export function markOf(it: AlertView): string {
   return `${it.key} ${it.since} ${it.text.replace(/[\d.]+/g, '#')}`;
 }
 
+/** Whether it warns of a reservation that is idle, which can be kept. */
+export function isOfIdleness(it: AlertView): boolean {
+  return it.key.startsWith('idle:') && isKnown(it.workload);
+}
+
 /** A class of devices, and what of it is here. */
 export interface ClassHere {
   readonly name: string;

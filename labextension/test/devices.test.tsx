@@ -345,6 +345,25 @@ describe('alerts', () => {
     assert.equal(after({ ...hot, since: NOON }), 1);
   });
 
+  it('of idleness can be answered by keeping it, in the panel and in the notice', () => {
+    const idle: AlertView = {
+      key: 'idle:1',
+      since: NOON,
+      text: 'a.ipynb: It has been idle since 11:40; it is given back at 12:10 unless you keep it',
+      workload: 1
+    };
+    const found = html(<Alerts state={state({ alerts: [idle] })} now={NOON} run={run} />);
+    assert.match(found, /data-gpu="keep"[^>]*>Keep</);
+    assert.doesNotMatch(
+      html(<Alerts state={state({ alerts: [hot] })} now={NOON} run={run} />),
+      /data-gpu="keep"/
+    );
+    const told = (alert: AlertView): readonly string[] =>
+      notices(state({ workloads: [reservation(1)], alerts: [alert] }), NOON)[0].actions;
+    assert.deepEqual(told(idle), ['keep', 'release']);
+    assert.deepEqual(told(hot), ['panel']);
+  });
+
   it('of one’s own work are notices too, once, and instead of what was told the kernel', () => {
     const above: AlertView = {
       key: 'above 1',
