@@ -109,14 +109,18 @@ def test_names_that_hang_hold_up_nobody_else(monkeypatch: pytest.MonkeyPatch) ->
 
 def test_a_hanging_name_service_does_not_hold_up_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its threads are left behind."""
-    go = threading.Event()
-    monkeypatch.setattr(room, "_name_of", lambda _: str(go.wait(30)))
+    go, hangs = threading.Event(), threading.Event()
 
+    def hang(_: int) -> str:
+        hangs.set()
+        return str(go.wait(30))
+
+    monkeypatch.setattr(room, "_name_of", hang)
     before = set(threading.enumerate())
 
     async def tell(people: People) -> None:
         people.name_of(100_000)
-        await asyncio.sleep(0)
+        assert await asyncio.to_thread(hangs.wait, 10)  # what nobody has begun to answer is given up at once
 
     story(tell)
     (left,) = set(threading.enumerate()) - before
