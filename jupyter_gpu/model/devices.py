@@ -145,7 +145,7 @@ class Reading(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     at: float
     memory_used_bytes: int | None = None
     memory_total_bytes: int | None = None
-    #: What the driver keeps for itself, beside what is used.
+    #: What the driver keeps for itself, beside what is used; where the memory is the machine's own, what all else uses.
     memory_reserved_bytes: int | None = None
     utilisation_percent: int | None = None
     temperature_celsius: int | None = None

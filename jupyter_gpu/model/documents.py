@@ -139,7 +139,7 @@ class DeviceView(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     condition_since: float | None = None
     memory_total_bytes: int | None = None
     memory_used_bytes: int | None = None
-    #: What the driver keeps for itself, beside what is used.
+    #: What the driver keeps for itself, beside what is used; where the memory is the machine's own, what all else uses.
     memory_reserved_bytes: int | None = None
     #: The parts of a shared device that are leased, together.
     memory_leased_bytes: int | None = None

@@ -44,6 +44,7 @@ describe('a device', () => {
   it('says what is wrong in words, not by colour alone', () => {
     assert.match(text(row({ condition: 'lost', condition_detail: 'Xid 79' })), /lost[^]*Xid 79/);
     assert.match(text(row({ cordoned: true })), /cordoned/);
+    assert.match(text(row({ condition: 'hot', cordoned: true })), /too hot.*It is cordoned, too\./);
   });
 
   it('cannot put markup into the page by its name', () => {
