@@ -68,7 +68,10 @@ export function troubleOf(device: DeviceView): Trouble | null {
   if (device.condition) {
     // A newer broker may know more.
     const known: Partial<Record<string, Trouble>> = TROUBLES;
-    const it = known[device.condition] ?? { word: device.condition, meaning: 'It gets no new work.' };
+    const it = known[device.condition] ?? {
+      word: device.condition,
+      meaning: 'It gets no new work.'
+    };
     return device.cordoned ? { ...it, meaning: `${it.meaning} It is cordoned, too.` } : it;
   }
   return device.cordoned ? CORDONED : null;
