@@ -72,7 +72,7 @@ class Idle:
         """Its owner wants it: idle time begins anew."""
         self._used_at[workload_id] = now
         self._warned.pop(workload_id, None)
-        self._alerts.close(f"{GROUP}:{workload_id}")
+        self._alerts.settle(f"{GROUP}:{workload_id}", {})
 
     # -- what is told
 
@@ -101,8 +101,10 @@ class Idle:
         held = [it for it in world.holders() if it.kind is Kind.RESERVATION and it.state is State.ACTIVE]
         found = ((it, self._look_at(world, it, now)) for it in held if it.outcome is None)
         self._warned = {it.id: warned for it, warned in found if warned is not None}
+        # Each warning is an alert of its own: who has kept it once, or computed between, is told again.
         self._alerts.settle(
-            GROUP, {f"{GROUP}:{id_}": _alert(world.workloads[id_], it) for id_, it in self._warned.items()}
+            GROUP,
+            {f"{GROUP}:{id_}:{it.at:.0f}": _alert(world.workloads[id_], it) for id_, it in self._warned.items()},
         )
         # Only on a word of after the deadline: who computes again may not have said so before it.
         return [
@@ -151,6 +153,4 @@ def _alert(it: Workload, warned: Warned) -> Alert:
         workload=it.id,
         users=frozenset({it.owner}),
         for_operators=False,
-        # Who kept it once is told again.
-        about=frozenset({f"{warned.release_at}"}),
     )
