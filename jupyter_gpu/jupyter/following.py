@@ -143,7 +143,7 @@ class Following:
         kept = self._kept
         number = 1 if kept.lease is None or kept.lease.holder is None else kept.lease.holder.number
         async with self._keeper.asking(kept) as client:
-            renewal = await client.renew(it.id, number, **word_of(kept))
+            renewal = await client.renew(it.id, number, **word_of(kept, kept.manager))
         self._renew_in = min(RENEW_SECONDS, max(0.2, (renewal.renew_by - time.time()) * RENEW_PART))
         if renewal.notice is not None and kept.notice is None:
             async with self._keeper.asking(kept) as client:

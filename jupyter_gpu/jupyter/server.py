@@ -81,6 +81,12 @@ class GpuExtension(ExtensionApp):
         with self._or_a_line("terminals pass our provisioner on"):
             self._spare_terminals(serverapp.web_app.settings.get("terminal_manager"))
         self._tasks = (asyncio.create_task(self._tidy()), asyncio.create_task(self._look()))
+        if self.kernels is not None:
+            with self._or_a_line("the server does not say whether it computes"):
+                from .server_word import say_for_ever  # noqa: PLC0415 - most servers hold nothing themselves
+
+                word = say_for_ever(self.serverapp, self.kernels, lambda: self.clients.of(start=False))
+                self._tasks = (*self._tasks, asyncio.create_task(word))
 
     async def stop_extension(self) -> None:
         """End what was begun. Kernels are shut down after this, and give their GPUs back themselves."""

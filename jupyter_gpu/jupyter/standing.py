@@ -30,12 +30,12 @@ def view_of(kept: Kept | None, kernel_id: str, manager: Any, path: str | None) -
     )
 
 
-def word_of(kept: Kept) -> dict[str, Any]:
+def word_of(kept: Kept, manager: Any) -> dict[str, Any]:
     """For a renewal: whether it computes now, else since when it does not. Nothing where its server does not know.
 
     What it prints is activity too, so the last of it is the end of the cell or later, never its start.
     """
-    state, last_activity = _activity(kept, kept.manager)
+    state, last_activity = _activity(kept, manager)
     if state == "busy":
         return {"busy": True}
     return {"busy": False, "idle_since": last_activity} if state in ("idle", "starting") else {}
