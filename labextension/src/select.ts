@@ -136,8 +136,9 @@ export function kernelGpu(state: GpuState, kernelId: string | null, now: number)
       workload: it
     };
   }
-  if (kernel && !kernel.pinned) {
-    // The lease is there a moment before the process is: nobody shall start a cell on a GPU it does not see yet.
+  if (!kernel?.pinned) {
+    // The lease is there a moment before the process is, and before the server has said anything of the kernel: nobody
+    // shall start a cell on a GPU it does not see yet.
     return {
       standing: 'waiting',
       label: `${names} · pinning`,

@@ -79,7 +79,11 @@ describe('the toolbar of a notebook says', () => {
       label({ workloads: [held] }, [kernel({ pinned: true, workload: 1 })]),
       'GPU 0 · 1 h 12 min'
     );
-    assert.equal(label({ workloads: [reservation(1, { overtime: true })] }), 'GPU 0 · overtime');
+    const over = reservation(1, { overtime: true });
+    assert.equal(
+      label({ workloads: [over] }, [kernel({ pinned: true, workload: 1 })]),
+      'GPU 0 · overtime'
+    );
   });
 
   it('that the GPU is there and the kernel does not see it yet', () => {
@@ -87,6 +91,7 @@ describe('the toolbar of a notebook says', () => {
     const gpu = kernelGpu(state({ workloads: [held] }, [kernel({ workload: 1 })]), 'k1', NOON);
     assert.equal(gpu.standing, 'waiting');
     assert.equal(gpu.label, 'GPU 0 · pinning');
+    assert.equal(label({ workloads: [held] }), 'GPU 0 · pinning');
   });
 
   it('that a restart is needed, and why', () => {
