@@ -351,8 +351,11 @@ async def test_cgroups_and_programs_go_with_the_attempt(place, nodes, monkeypatc
 
 
 def our_cgroups(it):
-    """The cgroups of this bench's attempts and probes."""
-    return list(Path("/sys/fs/cgroup").glob(f"**/{it.engine._spool._name}-*"))
+    """The cgroups of this bench's attempts and probes; those of others come and go meanwhile."""
+    begin = f"{it.engine._spool._name}-"
+    return [
+        Path(above, name) for above, names, _ in os.walk("/sys/fs/cgroup") for name in names if name.startswith(begin)
+    ]
 
 
 def programs_of(cgroup):

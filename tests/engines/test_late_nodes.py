@@ -107,10 +107,10 @@ async def test_what_no_layer_foresees_is_told_while_that_job_runs(place, nodes, 
         await on(it, f"{WAITS} t third {nodes.third}", (nodes.other,))
         assert it.engine.isolation.enforced
         make(nodes.third, 7)
-        for _ in range(2):
+        for broker in ("its own", "a later one"):
             await probed(it, nodes.all)
             view = it.engine.isolation
-            assert view.enforced is (layer == "landlock"), view
+            assert view.enforced is (layer == "landlock"), (broker, view, it.engine.inventory(), it.log())
             assert layer == "landlock" or view.detail == f"job 1 began before {nodes.third} came to be"
             await it.anew()
         await probed(it, nodes.all)
