@@ -2,15 +2,17 @@
 import type { JupyterFrontEnd } from '@jupyterlab/application';
 import { Dialog, Notification, showDialog } from '@jupyterlab/apputils';
 import type { MainAreaWidget } from '@jupyterlab/apputils';
+import { PageConfig } from '@jupyterlab/coreutils';
 import { KernelAPI } from '@jupyterlab/services';
 import type { ReadonlyPartialJSONObject } from '@lumino/coreutils';
 
-import { gpus, length, plural, sentence, title, waitText, when } from './format';
+import { length, plural, sentence, title, waitText, when } from './format';
 import { gpuIcon } from './icons';
 import { logDocument, type LogView } from './logview';
 import type { IGpuModel } from './model';
 import { tellTrouble } from './notify';
 import { nameOf } from './kernels';
+import { type IServer, releaseQuestion } from './releasing';
 import type { Restarts } from './restarts';
 import { kernelOf, reservationOf } from './select';
 import type { Settings } from './settings';
@@ -168,14 +170,11 @@ async function release(around: ISurroundings, args: Args): Promise<WorkloadView 
   if (isWaiting(it)) {
     return api.cancel(it.id);
   }
-  const names = gpus(it.devices ?? [], state.status?.devices ?? []);
-  const kernel = it.holder?.kind === 'kernel' ? kernelOf(state, it.holder.name) : null;
-  const what = kernel
-    ? 'Where its kernel uses it, the kernel is restarted without, and its variables are lost.'
-    : `What ${title(it)} runs on it is ended.`;
-  if (args.sure !== true && !(await confirm(`Release ${names}?`, what, 'Release'))) {
+  const asked = releaseQuestion(it, state, serverHere());
+  if (args.sure !== true && !(await confirm(asked.title, asked.body, asked.yes, asked.no))) {
     return null;
   }
+  const kernel = it.holder?.kind === 'kernel' ? kernelOf(state, it.holder.name) : null;
   if (kernel === null) {
     return api.release(it.id);
   }
@@ -320,6 +319,12 @@ function find(around: ISurroundings, args: Args): WorkloadView | null {
   }
   const kernel = text(args.kernel) ?? around.kernel();
   return kernel === null ? null : reservationOf(state, kernel);
+}
+
+/** The server of this page, where a hub started it; a server that is shared is its owner's. */
+function serverHere(): IServer | null {
+  const user = PageConfig.getOption('hubServerUser') || PageConfig.getOption('hubUser');
+  return user ? { user, name: PageConfig.getOption('hubServerName') } : null;
 }
 
 function isWaiting(it: WorkloadView | null): boolean {

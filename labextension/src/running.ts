@@ -28,7 +28,8 @@ export function addRunning(managers: IRunningSessionManagers, model: IGpuModel, 
     running: () => work().map(it => item(it, model, run)),
     shutdownAll: () => {
       work().forEach(it => {
-        run(ending(it), { workload: it.id, sure: true });
+        // A server that ends with its GPUs is not meant by this, and is asked for by itself.
+        run(ending(it), { workload: it.id, sure: it.holder?.kind !== 'server' });
       });
     },
     refreshRunning: () => undefined,
