@@ -1,10 +1,11 @@
 """The last steps of a job's own process: try the nodes that are withheld from it, say what was found, exec.
 
-    python -I -S inside.py REPORT_FD TASK_FD
+    python -I -S inside.py REPORT_FD TASK_FD OPENING_FD
 
 The supervisor's child calls these functions itself. Where bubblewrap is between the two, this file is what it runs:
 then what is to be executed comes through TASK_FD, and so that nobody but the job's own user has to be able to read our
-folders, the file itself is handed on as an open one. Standard library only, and of that hardly anything.
+folders, the file itself and `opening`, which it tries the nodes with, are handed on as open ones. Standard library
+only, and of that hardly anything.
 """
 
 from __future__ import annotations
@@ -15,27 +16,17 @@ import sys
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from typing import Any, NoReturn
 
-_REFUSED = (errno.EPERM, errno.EACCES)
-_MISSING = (errno.ENOENT, errno.ENOTDIR)
 
-
-def probe(nodes: list[str]) -> dict[str, list[str]]:
-    """Try to open each: which did open, and which are not there. Any answer but a refusal means that one can get in.
-
-    Never of a device that is leased: to open it powers a card up.
-    """
+def probe(nodes: list[str], try_to_open: Callable[[str], str]) -> dict[str, list[str]]:
+    """Try each: which did open, and which are not there. What is in neither list was refused."""
     found: dict[str, list[str]] = {"opened": [], "missing": []}
     for node in nodes:
-        try:
-            os.close(os.open(node, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC))
-        except OSError as error:
-            if error.errno in _REFUSED:
-                continue
-            found["missing" if error.errno in _MISSING else "opened"].append(node)
-        else:
-            found["opened"].append(node)
+        answer = try_to_open(node)
+        if answer != "refused":
+            found["missing" if answer == "missing" else "opened"].append(node)
     return found
 
 
@@ -101,14 +92,20 @@ def _write(report: int, line: bytes) -> None:
         return
 
 
+def _whole(file: int) -> bytes:
+    return os.read(file, os.fstat(file).st_size)
+
+
 def _main() -> NoReturn:
-    own, (report, task) = sys.argv[0], (int(word) for word in sys.argv[1:])
+    own, (report, task, opening) = sys.argv[0], (int(word) for word in sys.argv[1:])
     step = "prepare"
     try:
-        for fd in (report, task, int(own.rpartition("/")[2])):
+        for fd in (report, task, opening, int(own.rpartition("/")[2])):
             os.set_inheritable(fd, False)  # noqa: FBT003 - it takes no keyword
-        withheld, argv, environment = unpack(os.read(task, os.fstat(task).st_size))
-        say_found(report, probe([os.fsdecode(node) for node in withheld]))
+        withheld, argv, environment = unpack(_whole(task))
+        names: dict[str, Any] = {}
+        exec(_whole(opening), names)  # noqa: S102 - it is ours, from a folder that this user may not read
+        say_found(report, probe([os.fsdecode(node) for node in withheld], names["try_to_open"]))
         if argv is None:
             os._exit(0)
         step = f"start {os.fsdecode(argv[0])}"

@@ -13,6 +13,7 @@ import os
 import stat
 import sys
 
+from ... import opening
 from . import bpf, inside, landlock, procs
 
 TYPE_CHECKING = False
@@ -39,7 +40,8 @@ def prepare(spec: dict[str, Any]) -> None:
         elif fence["by"] == CGROUP_1:
             _deny(_folder_with(spec["cgroups"], "devices.deny"), _numbers(fence["withheld"]))
         elif fence["by"] == BUBBLEWRAP:
-            fence["inside"] = procs.slurp(inside.__file__)  # while we are still who can read it
+            # While we are still who can read them.
+            fence["inside"], fence["opening"] = procs.slurp(inside.__file__), procs.slurp(opening.__file__)
     except OSError as error:
         fence["why"] = f"its rules could not be set: {error.strerror}"
 
@@ -66,7 +68,7 @@ def become(spec: dict[str, Any], environment: dict[str, str], report: int) -> No
         _go_inside(spec, inside.pack([os.fsencode(node) for node in _tried(fence)], argv, raw), report)
     if fence:
         why = {"why": fence["why"]} if "why" in fence else {}
-        inside.say_found(report, inside.probe(_tried(fence)) | why)
+        inside.say_found(report, inside.probe(_tried(fence), opening.try_to_open) | why)
     if argv is None:
         os._exit(0)
     inside.execute(argv, raw)
@@ -145,16 +147,16 @@ def _go_inside(spec: dict[str, Any], packed: bytes, report: int) -> None:
         if os.path.exists(node):  # noqa: PTH110
             words += ["--ro-bind", os.devnull, node]  # such a mount opens no devices, whatever they are
     # Open files, so that bubblewrap and Python run in an environment of ours, whatever the job's says of libraries.
-    script, task = _memory_file(fence["inside"]), _memory_file(packed)
+    script, tool, task = _memory_file(fence["inside"]), _memory_file(fence["opening"]), _memory_file(packed)
     os.set_inheritable(report, True)  # noqa: FBT003 - it takes no keyword
-    words += ["--", python, "-I", "-S", "-X", "utf8", f"/proc/self/fd/{script}", str(report), str(task)]
+    words += ["--", python, "-I", "-S", "-X", "utf8", f"/proc/self/fd/{script}", str(report), str(task), str(tool)]
     try:
         os.execv(words[0], words)  # with the launcher's own environment
     except OSError as error:
         fence["why"] = f"{words[0]} could not be run: {error.strerror}"
     os.set_inheritable(report, False)  # noqa: FBT003
-    os.close(script)
-    os.close(task)
+    for file in (script, tool, task):
+        os.close(file)
 
 
 def _memory_file(content: bytes) -> int:
