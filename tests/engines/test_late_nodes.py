@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from jupyter_gpu.broker.engines import bpf, guard, reach
+from jupyter_gpu.broker.engines import bpf, files, guard, reach
 from jupyter_gpu.model import Card, Device
 from tests.engines.bench import bench, scenario, until
 from tests.engines.fences import LAYERS, TRY, made_up_nodes, need, open_folder
@@ -99,6 +99,18 @@ async def test_a_cgroup_refuses_the_cards_that_come_later_from_the_start(place, 
         assert await ended(it) == ["own open", "third refused", "null open"]
 
 
+@scenario
+async def test_a_node_that_was_there_unknown_is_told_by_a_later_broker_too(place, nodes, monkeypatch):
+    """Nobody withheld it, and so the job can open it, however long it has been there."""
+    async with fenced(place, "cgroup v1", (nodes.own, nodes.other), monkeypatch) as it:
+        make(nodes.third, 7)
+        await on(it, f"{WAITS} t third {nodes.third}", (nodes.other,))
+        await it.anew()
+        await probed(it, nodes.all)
+        assert it.engine.isolation.detail == f"job 1 began before {nodes.third} came to be"
+        assert await ended(it) == ["third open"]
+
+
 @pytest.mark.parametrize("layer", LAYERS)
 @scenario
 async def test_what_no_layer_foresees_is_told_while_that_job_runs(place, nodes, monkeypatch, layer):
@@ -116,6 +128,34 @@ async def test_what_no_layer_foresees_is_told_while_that_job_runs(place, nodes, 
         await probed(it, nodes.all)
         assert await ended(it) == ["third refused" if layer == "landlock" else "third open"]
         assert it.engine.isolation.enforced
+
+
+@pytest.mark.parametrize("left", [{"isolation": None}, {}])
+@scenario
+async def test_a_job_of_which_is_not_on_record_what_it_is_kept_from_is_told(place, nodes, monkeypatch, left):
+    """As one that an earlier version has started, which wrote down less: it may reach any."""
+    async with fenced(place, "cgroup v2", (nodes.own, nodes.other), monkeypatch) as it:
+        await on(it, WAITS, (nodes.other,))
+        files.write_whole(str(it.engine.folder_of(1, 1) / files.SPEC), left)
+        await it.anew()
+        await probed(it, (nodes.own, nodes.other))
+        assert it.engine.isolation.detail == "it is not on record what job 1 is kept from"
+        await ended(it)
+        assert it.engine.isolation.enforced
+
+
+@scenario
+async def test_what_came_later_is_known_by_the_record_and_not_by_times(place, nodes, monkeypatch):
+    """A file's time is that of the kernel's last tick, and clocks are set: what is later may seem to be no younger."""
+    async with fenced(place, "cgroup v1", (nodes.own, nodes.other), monkeypatch) as it:
+        await on(it, WAITS, (nodes.other,))
+        make(nodes.third, 7)
+        in_an_hour = Path(nodes.third).stat().st_ctime + 3600
+        os.utime(it.engine.folder_of(1, 1) / files.MARK, (in_an_hour, in_an_hour))
+        await it.anew()
+        await probed(it, nodes.all)
+        assert it.engine.isolation.detail == f"job 1 began before {nodes.third} came to be"
+        await ended(it)
 
 
 @scenario

@@ -17,7 +17,6 @@ import os
 import pwd
 import shutil
 import subprocess
-import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
@@ -138,14 +137,15 @@ class Guard:
     def _paths(self) -> Iterable[str]:
         return {*self._nodes, *(twin for twins in self._twins.values() for twin in twins)}
 
-    def fence(self, nodes: Iterable[str], devices: Sequence[Device] = ()) -> dict[str, Any] | None:
-        """What a spec says of it; None where there is nothing to withhold, or nothing to do so by."""
-        return self._fence(self._layer, sorted(nodes), devices) if self._layer and nodes else None
+    def fence(self, nodes: Iterable[str], devices: Sequence[Device] = ()) -> reach.Job:
+        """What a spec says of it; no fence where there is nothing to withhold, or nothing to do so by."""
+        fence = self._fence(self._layer, sorted(nodes), devices) if self._layer and nodes else None
+        return reach.Job(fence, reach.nodes_at(self._paths()))
 
-    def started(self, key: tuple[int, int], fence: dict[str, Any] | None, uid: int | None) -> None:
+    def started(self, key: tuple[int, int], job: reach.Job, uid: int | None) -> None:
         """A job is about to run; `uid`: the user that it becomes, None where it stays who we are."""
-        self._jobs[key] = reach.Job(fence, reach.nodes_at(self._paths()))
-        self._is_loose_as_root(key, fence, uid)
+        self._jobs[key] = job
+        self._is_loose_as_root(key, job.fence, uid)
 
     def _is_loose_as_root(self, key: tuple[int, int], fence: dict[str, Any] | None, uid: int | None) -> None:
         if fence and (os.geteuid() if uid is None else uid) == 0:
@@ -154,11 +154,10 @@ class Guard:
     def adopted(self, key: tuple[int, int], folder: str) -> None:
         """An earlier broker has started it."""
         spec = files.read(f"{folder}/{files.SPEC}") or {}
-        began_at = time.time()
-        with contextlib.suppress(OSError):
-            began_at = os.stat(f"{folder}/{files.MARK}").st_mtime  # noqa: PTH116
-        self._jobs[key] = reach.Job(spec.get("isolation"), began_at=began_at)
-        self._is_loose_as_root(key, spec.get("isolation"), spec.get("uid"))
+        job = reach.Job(spec.get("isolation"), frozenset(reach.Node(*node) for node in spec.get("nodes", ())))
+        self.started(key, job, spec.get("uid"))
+        if "nodes" not in spec:  # an earlier version has started it
+            self._loose.setdefault(key, f"it is not on record what job {key[0]} is kept from")
 
     def ended(self, key: tuple[int, int], outcome: dict[str, Any]) -> None:
         """There is an outcome; its tree may still live."""

@@ -149,9 +149,9 @@ class LocalEngine:
             if entry.sighting.stage is not Stage.HANDED_OVER or entry.unwanted:
                 return  # called off meanwhile
             if fresh or not entry.is_marked:
-                fence = self._guard.fence(attempt.withheld, attempt.devices)
-                self._spool.write(attempt, entry.folder, account, fence, fresh=fresh)
-                self._guard.started(entry.key, fence, account.uid)
+                job = self._guard.fence(attempt.withheld, attempt.devices)
+                self._spool.write(attempt, entry.folder, account, job, fresh=fresh)
+                self._guard.started(entry.key, job, account.uid)
             entry.prepared = True
         except (ValueError, IndexError) as error:  # of its own words: text that is none, a place that is not there
             self._over(entry, _launch_failed(f"what it asks for cannot be meant: {error}", engine_fault=False))

@@ -32,11 +32,14 @@ class Node(NamedTuple):
 
 
 class Job(NamedTuple):
-    """A job that runs: what its layer withholds, what was there when it began or, where that is forgotten, when."""
+    """A job that runs: what its layer withholds, and what of the nodes that were known was there when it began.
 
-    fence: Mapping[str, Any] | None
+    Both are in its spec. When a node came to be would tell a later broker less: times are no finer than the kernel's
+    tick, and one that was there but unknown was not withheld either.
+    """
+
+    fence: dict[str, Any] | None
     nodes: frozenset[Node] = frozenset()
-    began_at: float | None = None
 
 
 def nodes_at(paths: Iterable[str]) -> frozenset[Node]:
@@ -51,9 +54,6 @@ def nodes_at(paths: Iterable[str]) -> frozenset[Node]:
 
 def late(job: Job, now: Iterable[Node]) -> list[str]:
     """The nodes that have come to be since it began, and that its layer does not keep it from."""
-    now = frozenset(now)
-    if job.began_at is not None:
-        job = job._replace(nodes=_older(now, job.began_at))
     then = {node[:3] for node in job.nodes}
     withheld = () if job.fence is None else job.fence["withheld"]
     refused = {node.number for node in job.nodes if node.path in withheld}
@@ -63,16 +63,6 @@ def late(job: Job, now: Iterable[Node]) -> list[str]:
         for node in now
         if node[:3] not in then and node.number not in own and not _is_held(job.fence, node, refused)
     )
-
-
-def _older(nodes: Iterable[Node], began_at: float) -> frozenset[Node]:
-    """Those that were there at that time already and have not changed since, as far as can be seen afterwards."""
-    found = set()
-    for node in nodes:
-        with contextlib.suppress(OSError):
-            if os.stat(node.path).st_ctime <= began_at:  # noqa: PTH116
-                found.add(node)
-    return frozenset(found)
 
 
 def _is_held(fence: Mapping[str, Any] | None, node: Node, refused: set[int]) -> bool:

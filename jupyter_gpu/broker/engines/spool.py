@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from ...model import unpack_bytes
-from . import cgroup, command, files, isolation
+from . import cgroup, command, files, isolation, reach
 from .accounts import Account
 from .base import Attempt
 
@@ -94,9 +94,7 @@ class Spool:
             return f"{first}-{len(earlier) + 2}", True
         return str(folder), False
 
-    def write(
-        self, attempt: Attempt, folder: str, account: Account, fence: dict[str, Any] | None, *, fresh: bool
-    ) -> None:
+    def write(self, attempt: Attempt, folder: str, account: Account, job: reach.Job, *, fresh: bool) -> None:
         """Write all that a supervisor needs to start it; `fresh`: nobody can know of the folder yet."""
         spec = attempt.spec
         runner = f"{folder}/run_copy.py"
@@ -118,8 +116,9 @@ class Spool:
             "log_limit_bytes": spec.log_limit_bytes,
             "core_dumps": spec.core_dumps,
             "leftover_seconds": spec.leftover_seconds,
-            "cgroups": self._cgroups_for(f"{attempt.workload}.{attempt.attempt}", fence),
-            "isolation": fence,
+            "cgroups": self._cgroups_for(f"{attempt.workload}.{attempt.attempt}", job.fence),
+            "isolation": job.fence,
+            "nodes": list(job.nodes),
         }
         environment = command.environment(attempt, f"{folder}/{files.NOTICE}", account)
         with contextlib.suppress(FileExistsError):
