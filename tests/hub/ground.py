@@ -17,7 +17,9 @@ import msgspec
 from tornado.httpserver import HTTPServer
 from tornado.netutil import bind_sockets, bind_unix_socket
 
+from jupyter_gpu.broker.api.application import Api
 from jupyter_gpu.broker.api.routes import make_application
+from jupyter_gpu.broker.hub.bundle import SCRIPT, STYLE, Bundle, built
 from jupyter_gpu.broker.hub.service import Service
 from jupyter_gpu.broker.loop import Loop
 from jupyter_gpu.broker.visits import Book
@@ -27,6 +29,8 @@ from .fake_hub import FakeHub, a_hub
 
 SPAWNER_TOKEN = "token-of-the-spawner"
 DIGEST = hashlib.sha256(SPAWNER_TOKEN.encode()).hexdigest()
+#: As if the page had been built, whether it was or not.
+BUNDLE = {SCRIPT: built(b"'the script';\n" * 100), STYLE: built(b"main { margin: 0 }\n")}
 
 
 @dataclass
@@ -40,6 +44,7 @@ class Serving:
     #: Without a prefix, as it listens.
     root: str
     uds: Path
+    app: Api
     _open: list[httpx.AsyncClient] = field(default_factory=list)
 
     @property
@@ -80,6 +85,7 @@ async def a_service(
     system: bool = False,
     socket_scopes: tuple[str, ...] = (),
     count: int = 1,
+    bundle: Bundle | None = None,
     **loop_words: Any,
 ) -> AsyncIterator[Serving]:
     """Serve a real loop below a prefix; the hub answers, until the test has it otherwise."""
@@ -96,13 +102,14 @@ async def a_service(
         sockets = bind_sockets(0, "127.0.0.1")
         port = sockets[0].getsockname()[1]
         environ = hub.environ(port, base=base, JUPYTER_GPU_SPAWNER_DIGEST=DIGEST)
-        service = Service(app, Book(), environ)  # type: ignore[arg-type]
+        service = Service(app, Book(), environ, bundle=BUNDLE if bundle is None else bundle)  # type: ignore[arg-type]
         service.hub.on_away = loop.count_renewals_anew
-        server = HTTPServer(make_application(loop, service.gate, **service.words))
+        application = make_application(loop, service.gate, **service.words)
+        server = HTTPServer(application)
         server.add_sockets(sockets)
         uds = folder / "s"
         server.add_socket(bind_unix_socket(str(uds), mode=0o666))
-        serving = Serving(hub, loop, engine, service, f"http://127.0.0.1:{port}", uds)
+        serving = Serving(hub, loop, engine, service, f"http://127.0.0.1:{port}", uds, application)
         try:
             yield serving
         finally:

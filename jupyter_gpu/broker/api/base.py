@@ -312,17 +312,8 @@ class Base(RequestHandler):
         value: BaseException | None,
         tb: TracebackType | None,
     ) -> None:
-        """An expected error is one line; anything else is a fault of ours and brings its traceback.
-
-        What callers wrote is quoted, so that no line of the log is theirs.
-        """
-        if isinstance(value, StreamClosedError):
-            return
-        asked = f"{quoted(str(self.request.method), 20)} {quoted(str(self.request.uri))}"
-        if isinstance(value, GpuError | HTTPError):
-            log.info("%s: %s", asked, quoted(str(value), 300))
-        else:
-            log.error("%s failed", asked, exc_info=(typ, value, tb))  # type: ignore[arg-type]
+        """As every handler of ours."""
+        tell(self, typ, value, tb)
 
 
 class Unknown(Base):
@@ -344,6 +335,25 @@ class TooLarge(InvalidAsk):
 
 class _WrongVerb(InvalidAsk):
     answered = 405
+
+
+def tell(
+    handler: RequestHandler,
+    typ: type[BaseException] | None,
+    value: BaseException | None,
+    tb: TracebackType | None,
+) -> None:
+    """An expected error is one line of the log; anything else is a fault of ours and brings its traceback.
+
+    What callers wrote is quoted, so that no line of the log is theirs.
+    """
+    if isinstance(value, StreamClosedError):
+        return
+    asked = f"{quoted(str(handler.request.method), 20)} {quoted(str(handler.request.uri))}"
+    if isinstance(value, GpuError | HTTPError):
+        log.info("%s: %s", asked, quoted(str(value), 300))
+    else:
+        log.error("%s failed", asked, exc_info=(typ, value, tb))  # type: ignore[arg-type]
 
 
 def stopped() -> BrokerUnavailable:

@@ -15,6 +15,7 @@ from ..visits import Book
 from .accounts import Accounts
 from .asking import Hub
 from .auth import HubGate
+from .bundle import Bundle, read_bundle
 from .pages import PAGES
 from .place import Place, read_place
 from .servers import Servers
@@ -27,7 +28,9 @@ if TYPE_CHECKING:
 class Service:
     """What a broker has more of under a hub."""
 
-    def __init__(self, app: GpuBroker, book: Book, environ: Mapping[str, str] = os.environ) -> None:
+    def __init__(
+        self, app: GpuBroker, book: Book, environ: Mapping[str, str] = os.environ, *, bundle: Bundle | None = None
+    ) -> None:
         place = read_place(environ)
         self.place: Place = place
         self.hub = Hub(place, cache_seconds=app.hub_cache_seconds)
@@ -40,6 +43,7 @@ class Service:
             socket_scopes=_scopes(app.hub_socket_scopes),
             book=book,
         )
+        self.bundle: Bundle = read_bundle() if bundle is None else bundle
         self._servers: Servers | None = None
 
     @property
@@ -61,7 +65,12 @@ class Service:
     @property
     def words(self) -> dict[str, Any]:
         """What the application needs to know."""
-        return {"pages": PAGES, "prefix": self.place.prefix, "cookie_secret": self.hub.cookie_secret}
+        return {
+            "pages": PAGES,
+            "prefix": self.place.prefix,
+            "cookie_secret": self.hub.cookie_secret,
+            "bundle": self.bundle,
+        }
 
     def begin(self, loop: Loop) -> None:
         """Look at the hub's servers from now on."""
