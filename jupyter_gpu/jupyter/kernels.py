@@ -50,7 +50,7 @@ class Kernels(Keeper):
         self._tasks: set[asyncio.Task[Any]] = set()
         self._looks_around = False
         keep_for(serverapp.kernel_manager, self)
-        self._sessions, self._restarts = Sessions(serverapp), Restarts(serverapp)
+        self._sessions, self._restarts = Sessions(serverapp, self.changed), Restarts(serverapp)
 
     async def close(self) -> None:
         """From now on nothing is reserved and nothing started; what kernels hold they give back when they end."""

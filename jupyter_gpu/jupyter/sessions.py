@@ -7,6 +7,7 @@ session they start a kernel, so the call that starts one is watched.
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 from contextvars import ContextVar
 from typing import Any, NamedTuple
 
@@ -24,11 +25,19 @@ class Session(NamedTuple):
 class Sessions:
     """The sessions of one server. One with sessions of another making shows none: then names are missing, no more."""
 
-    def __init__(self, serverapp: Any) -> None:
-        self._app = serverapp
-        start = getattr(serverapp.session_manager, "start_kernel_for_session", None)
+    def __init__(self, serverapp: Any, on_change: Callable[[], None]) -> None:
+        """`on_change` is called when a session is new, or shows another kernel or notebook.
+
+        Only then is its kernel listed: what starts it is done before.
+        """
+        self._app, manager = serverapp, serverapp.session_manager
+        start = getattr(manager, "start_kernel_for_session", None)
         if start is not None:
-            serverapp.session_manager.start_kernel_for_session = _telling(start)
+            manager.start_kernel_for_session = _telling(start)
+        for name in ("save_session", "update_session"):
+            act = getattr(manager, name, None)
+            if act is not None:
+                setattr(manager, name, _then(act, on_change))
 
     def all(self) -> list[Session]:
         """Every session, as its row stands now."""
@@ -66,3 +75,13 @@ def _telling(start: Any) -> Any:
             _STARTING.reset(token)
 
     return start_and_tell
+
+
+def _then(act: Any, on_change: Callable[[], None]) -> Any:
+    @functools.wraps(act)
+    async def act_and_say(*args: Any, **words: Any) -> Any:
+        done = await act(*args, **words)
+        on_change()
+        return done
+
+    return act_and_say

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from jupyter_gpu import pins
+from jupyter_gpu.jupyter.documents import KernelView
 from jupyter_gpu.model import State
 
 from .kernels_ground import NOTHING, a_lab, broker, hold, is_alive, play, until
@@ -195,3 +198,32 @@ def test_a_kernel_of_another_language_is_pinned_by_a_restart(broker, tmp_path):
             assert (await lab.ended(held.id)).end == "released"
 
     play(story)
+
+
+def test_an_open_page_is_told_of_the_servers_gpus_as_soon_as_a_notebook_shows_them(broker, tmp_path, monkeypatch):
+    """A server that was started with GPUs: no page has to be loaded anew, also after a rename and a new kernel."""
+    for name, value in pins.under(8, ["GPU-of-server"]).items():
+        monkeypatch.setenv(name, value)
+
+    async def story():
+        async with a_lab(broker, tmp_path) as lab:
+            page = await lab.server.listen()
+            assert await page.kernels() == ()
+
+            session, kernel_id = await lab.start()
+            shown = await told_of(page, kernel_id)
+            assert (shown.pinned, shown.devices, shown.notebook) == (True, ("GPU-of-server",), "one.ipynb")
+
+            await lab.client.patch(f"api/sessions/{session}", json={"path": "two.ipynb"})
+            await page.until(lambda it: any(one.notebook == "two.ipynb" for one in getattr(it, "kernels", ())))
+
+            other = await lab.change(session, "python-other")
+            assert (await told_of(page, other)).devices == ("GPU-of-server",)
+
+    play(story)
+
+
+async def told_of(page: Any, kernel_id: str) -> KernelView:
+    """What a page hears of a kernel when it first hears of it."""
+    frame = await page.until(lambda it: any(one.kernel_id == kernel_id for one in getattr(it, "kernels", ())))
+    return next(one for one in frame.kernels if one.kernel_id == kernel_id)
