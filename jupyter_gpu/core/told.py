@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from ..model import Condition, Device, Kind, SharingRule, UseKind, Workload, World
+from ..model import Condition, Device, Kind, SharingRule, Treatment, UseKind, Workload, World
 from ..units import format_bytes, format_seconds
 
 GIB = 1 << 30
@@ -53,7 +53,8 @@ class Above(NamedTuple):
     device: Device
     part_bytes: int
     used_bytes: int
-    rule: SharingRule
+    #: What becomes of it.
+    treatment: Treatment
 
 
 def used_by(world: World, it: Workload, uuid: str) -> int | None:
@@ -77,15 +78,20 @@ def above_its_part(world: World, it: Workload) -> Above | None:
         device, used = world.devices[uuid], used_by(world, it, uuid)
         rule = world.policy.sharing_of(device) or SharingRule()
         if used is not None and used > it.lease.memory_bytes + rule.slack_bytes:
-            found.append(Above(device, it.lease.memory_bytes, used, rule))
+            treatment = rule.treatment_of(world.teams_of(it.owner))
+            found.append(Above(device, it.lease.memory_bytes, used, treatment))
     return max(found, key=lambda above: above.used_bytes, default=None)
 
 
 def what_it_used(above: Above) -> str:
-    """For the end of it, like "it used 25GiB of GPU 0, of which its part is 20GiB; ask again with `--memory 25GiB`"."""
+    """For the end of it, like "it used 25GiB of GPU 0, of which its part is 20GiB; ask again with `--memory 25GiB`".
+
+    With the rule that it was ended by, where that is a team's.
+    """
+    by = f" (by {above.treatment.rule})" if above.treatment.is_of_a_team else ""
     return (
         f"it used {format_bytes(above.used_bytes)} of {above.device.title}, of which its part is "
-        f"{format_bytes(above.part_bytes)}; {_ask_for(above, 'ask again')}"
+        f"{format_bytes(above.part_bytes)}{by}; {_ask_for(above, 'ask again')}"
     )
 
 
@@ -151,7 +157,7 @@ def _of_condition(world: World, device: Device, kind: Kind) -> str:
 
 
 def _of_above(above: Above) -> str:
-    after = above.rule.evict_after_seconds
+    after = above.treatment.ends_after_seconds
     end = "" if after is None else f" It is ended when this lasts {format_seconds(after)}."
     return (
         f"It uses {format_bytes(above.used_bytes)} of {above.device.title}, more than its part of "

@@ -2,7 +2,18 @@
 
 from __future__ import annotations
 
-from .bodies import MOST_SUBMISSIONS, ExtendBody, MoveBody, ReleaseBody, RenewBody, Script, SubmissionsBody, SubmitBody
+from .bodies import (
+    MOST_SUBMISSIONS,
+    CancelBody,
+    ExtendBody,
+    MarkBody,
+    MoveBody,
+    ReleaseBody,
+    RenewBody,
+    Script,
+    SubmissionsBody,
+    SubmitBody,
+)
 from .commands import (
     Cancel,
     Command,
@@ -81,8 +92,8 @@ from .policy import (
     Profile,
     QueuePolicy,
     QuotaRule,
-    SharingRule,
 )
+from .rules import ForeignRule, PartRule, SharingRule, Treatment
 from .world import KEPT_ENDED, World, line_key
 
 __all__ = [
@@ -97,6 +108,7 @@ __all__ = [
     "BrokerView",
     "Caller",
     "Cancel",
+    "CancelBody",
     "Card",
     "CardEvent",
     "CardView",
@@ -116,6 +128,7 @@ __all__ = [
     "EvictionReason",
     "Extend",
     "ExtendBody",
+    "ForeignRule",
     "Forget",
     "HoldPolicy",
     "Holder",
@@ -125,11 +138,13 @@ __all__ = [
     "Lease",
     "LetGo",
     "LoadPolicy",
+    "MarkBody",
     "MarkedView",
     "Move",
     "MoveBody",
     "Notice",
     "Outcome",
+    "PartRule",
     "Pause",
     "Policy",
     "Profile",
@@ -164,6 +179,7 @@ __all__ = [
     "Submit",
     "SubmitBody",
     "Tick",
+    "Treatment",
     "Uncordon",
     "Use",
     "UseKind",

@@ -14,6 +14,7 @@ import msgspec
 
 from .devices import Condition, Device
 from .nouns import Kind
+from .rules import EVERYONE, ForeignRule, SharingRule, Treatment, foreign_problems, of_foreign, sharing_problems
 
 EACH = "*"
 
@@ -114,17 +115,6 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, for
         return not (self.users or self.teams) or user in self.users or not set(self.teams).isdisjoint(teams)
 
 
-class SharingRule(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
-    """Devices whose memory may be leased in parts: one by its UUID, all of a class, or (with neither) all."""
-
-    device: str | None = None
-    device_class: str | None = None
-    #: What a holder may use beyond its part before it is told: a CUDA context has its own size.
-    slack_bytes: int = 512 << 20
-    #: A holder that stays above its part for so long after it was told is evicted; None only tells it.
-    evict_after_seconds: int | None = None
-
-
 INTERACTIVE = QueuePolicy(
     name="interactive",
     priority=100,
@@ -216,6 +206,8 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     #: certain whose it is.
     foreign_use: Literal["warn", "end"] = "warn"
     foreign_seconds: int = 60
+    #: The same for owners in a team; `rules` says which of several counts.
+    foreign_rules: tuple[ForeignRule, ...] = ()
     #: From here on a device gets no new lease; None is where the card slows itself down.
     hot_celsius: int | None = None
     #: How long heat or slowing must last to count, and how long a device must be well to be well again.
@@ -240,7 +232,7 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
         """The teams that a user's work may count for, the usual one first: those that list them, then their groups."""
         listed = sorted(team for team, members in self.teams.items() if user in members)
         known = sorted(groups) if self.team_groups is None else [it for it in self.team_groups if it in groups]
-        return tuple(dict.fromkeys([*listed, *known])) or ("everyone",)
+        return tuple(dict.fromkeys([*listed, *known])) or (EVERYONE,)
 
     def profiles_for(self, user: str, teams: Collection[str]) -> tuple[Profile, ...]:
         """The profiles that a user may use, in the admin's order."""
@@ -248,10 +240,24 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
 
     def sharing_of(self, device: Device) -> SharingRule | None:
         """The rule by which parts of a device may be leased; None where it is leased whole."""
-        for rule in self.sharing:
-            if rule.device in (None, device.uuid) and rule.device_class in (None, device.device_class):
-                return rule
-        return None
+        return next((rule for rule in self.sharing if rule.names(device)), None)
+
+    def treatment_of(self, teams: Collection[str] | None) -> Treatment:
+        """What becomes of a process without a lease whose owner is in these teams; None where they are not known."""
+        usual = Treatment("foreign_use", self.foreign_seconds if self.foreign_use == "end" else None)
+        return of_foreign(usual, self.foreign_rules, self.foreign_seconds, teams)
+
+    @property
+    def differs_by_team(self) -> bool:
+        """Whether what is done about use beside the leases depends on whose it is."""
+        return bool(self.foreign_rules) or any(rule.by_team for rule in self.sharing)
+
+    @property
+    def known_teams(self) -> frozenset[str] | None:
+        """All teams that there can be; None where nothing is declared, so that any group of a hub may be one."""
+        if not self.teams and self.team_groups is None:
+            return None
+        return frozenset((*self.teams, *(self.team_groups or ()), EVERYONE))
 
     def digest(self) -> str:
         """Twelve hex digits that change whenever a rule changes."""
@@ -330,12 +336,8 @@ def _rule_problems(policy: Policy) -> list[str]:
             found.append(f"holds: {hold.name!r} withholds nothing; give devices or count")
         if hold.no_show_seconds is not None and hold.no_show_seconds < 0:
             found.append(f"holds: {hold.name}.no_show_seconds is {hold.no_show_seconds}; it must be 0 or more")
-    found += [
-        f"sharing[{number}].{field} is {value}; it must be 0 or more"
-        for number, rule in enumerate(policy.sharing)
-        for field, value in (("slack_bytes", rule.slack_bytes), ("evict_after_seconds", rule.evict_after_seconds))
-        if value is not None and value < 0
-    ]
+    found += sharing_problems(policy.sharing, policy.known_teams)
+    found += foreign_problems(policy.foreign_rules, policy.known_teams)
     return found + _profile_problems(policy)
 
 

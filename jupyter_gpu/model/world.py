@@ -2,14 +2,14 @@
 
 Only `core.lifecycle.evolve` writes to it, through `put_workload`, `put_device`, `drop_device` and `charge`.
 The nouns inside are frozen, so `copy()` is a shallow copy of a few containers and serves as the overlay on which a
-command is decided. `policy` and what was observed (`readings`, `uses`, `wrong`) stand beside the log: no facts of it,
-and shared by all copies.
+command is decided. `policy` and what was observed (`readings`, `uses`, `wrong`, `groups`) stand beside the log: no
+facts of it, and shared by all copies.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 from weakref import WeakValueDictionary
 
@@ -99,6 +99,7 @@ class World:
         "by_day",
         "devices",
         "ended",
+        "groups",
         "held",
         "keys",
         "lanes",
@@ -132,6 +133,8 @@ class World:
         self.readings: dict[str, Reading] = {}
         self.uses: dict[str, tuple[Use, ...]] = {}
         self.wrong: dict[str, tuple[Wrong, ...]] = {}
+        #: Owner -> the groups that the hub says they are in, of those whom it was asked about; None without a hub.
+        self.groups: Mapping[str, tuple[str, ...]] | None = None
         self.line: list[LineKey] = []
         self.live: dict[int, None] = {}
         self.ended: dict[int, None] = {}
@@ -168,7 +171,12 @@ class World:
 
     def observe_as(self, other: World) -> None:
         """Share what was observed with another world."""
-        self.readings, self.uses, self.wrong = other.readings, other.uses, other.wrong
+        self.readings, self.uses, self.wrong, self.groups = other.readings, other.uses, other.wrong, other.groups
+
+    def teams_of(self, owner: str) -> tuple[str, ...] | None:
+        """All teams of somebody now, whatever they named for some work; None where the hub's word is awaited."""
+        groups = () if self.groups is None else self.groups.get(owner)
+        return None if groups is None else self.policy.teams_of(owner, groups)
 
     def put_workload(self, workload: Workload) -> None:
         """Replace or add a workload and keep every index in step."""
