@@ -92,6 +92,50 @@ def test_an_admin_names_accounts_one_by_one() -> None:
     assert runs_as({"*": "same"}, "grace", uid=990) == RunsAs("grace")
 
 
+def test_an_account_that_is_named_for_somebody_is_not_had_by_choosing_its_name() -> None:
+    """Ana of the university works as `ana`; who calls themselves ana at the hub has no part of that."""
+    rule = {"ana.b@uni.example": "ana", "*": "same"}
+    assert runs_as(rule, "ana").account == ""
+    assert Accounts(rule, uid=0).owner_of("ana") == "ana.b@uni.example"
+    # Who is named so for themselves has it.
+    assert runs_as({"ana": "ana", "*": "same"}, "ana") == RunsAs("ana")
+
+
+OWNERS: list[tuple[Any, str, int, str | None]] = [
+    ("same", "ana", 1001, "ana"),
+    ("same", "root", 0, None),
+    ("same", "postgres", 108, None),
+    ("service", "jupyterhub", 990, None),
+    ({"*": "students"}, "students", 1001, None),
+    ({"a@uni": "ana"}, "ana", 1001, "a@uni"),
+    ({"a@uni": "ana", "b@uni": "ana"}, "ana", 1001, None),
+    ({"a@uni": "ana", "*": "ana"}, "ana", 1001, None),
+    # Ana works as somebody else, so the account of her name is not hers.
+    ({"ana": "gpu1"}, "ana", 1001, None),
+    # An admin who means it says so.
+    ({"boss": "root"}, "root", 0, "boss"),
+]
+
+
+@pytest.mark.parametrize(("rule", "account", "uid", "owner"), OWNERS)
+def test_an_account_says_whose_a_process_is_only_where_it_is_one_users_alone(
+    rule: Any, account: str, uid: int, owner: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And the name service is not asked for it: this is looked at with every reading."""
+    monkeypatch.setattr(accounts, "pwd", None)
+    assert Accounts(rule, uid=990 if rule == "service" else 0).owner_of_process(account, uid) == owner
+
+
+def test_a_user_may_run_as_the_account_that_the_rule_gives_them() -> None:
+    """What a process says of itself is not even shown where this says that it cannot be."""
+    mixed = Accounts({"ana": "gpu1", "*": "students"}, uid=0)
+    assert mixed.may_run_as("ana", "gpu1")
+    assert mixed.may_run_as("ben", "students")
+    assert not mixed.may_run_as("ana", "students")
+    assert not Accounts("same", uid=0).may_run_as("ana", "ben")
+    assert Accounts("service", uid=990).may_run_as("anybody", "jupyterhub")
+
+
 @pytest.mark.parametrize("rule", ["root", "Same", ["same"], {"ana": 0}, {1: "ana"}, None])
 def test_a_rule_that_cannot_be_meant_is_refused(rule: object) -> None:
     """At the start, with what may be written."""

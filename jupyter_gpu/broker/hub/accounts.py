@@ -11,12 +11,12 @@ import asyncio
 import os
 import pwd
 import time
-from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from ...errors import InvalidAsk
 from ..auth import account_name
+from ..people import is_of_a_person
 
 SAME, SERVICE, EACH = "same", "service", "*"
 #: Numbers of people's accounts begin here, and `nobody` is none of them.
@@ -46,7 +46,10 @@ class Accounts:
         self._named, self._others = _read(rule)
         if not self._others:
             self._others = SERVICE if self._uid else SAME
-        self._counts = Counter(self._named.values())
+        #: Account -> the users for whom it is named.
+        self._users: dict[str, list[str]] = {}
+        for user, account in self._named.items():
+            self._users.setdefault(account, []).append(user)
         self._kept: dict[str, tuple[float, RunsAs]] = {}
 
     async def of(self, user: str) -> RunsAs:
@@ -63,17 +66,32 @@ class Accounts:
 
         So that a person has one name wherever they ask, and two persons never share one.
         """
-        users = [user for user, theirs in self._named.items() if theirs == account]
+        return self._owner(account, lambda: _is_a_person(account))
+
+    def owner_of_process(self, account: str, uid: int) -> str | None:
+        """The same for a process, of whose user the number and the name are known: nobody has to be asked for it."""
+        return self._owner(account, lambda: is_of_a_person(uid))
+
+    def may_run_as(self, user: str, account: str) -> bool:
+        """Whether a user's work would run as an account, if there is such an account."""
+        named = self._named.get(user)
+        if named is not None:
+            return named == account
+        return account == {SAME: user, SERVICE: account_name(self._uid)}.get(self._others, self._others)
+
+    def _owner(self, account: str, is_a_person: Callable[[], bool]) -> str | None:
+        users = self._users.get(account)
         if users:
             return users[0] if len(users) == 1 and self._others not in (account, *self._own()) else None
-        return account if self._others == SAME and account not in self._named and _is_a_person(account) else None
+        return account if self._others == SAME and account not in self._named and is_a_person() else None
 
     def _find(self, user: str) -> RunsAs:
         named = self._named.get(user)
         if named is not None:
-            return RunsAs(named, is_shared=self._counts[named] > 1 or named in (self._others, *self._own()))
+            return RunsAs(named, is_shared=len(self._users[named]) > 1 or named in (self._others, *self._own()))
         if self._others == SAME:
-            return RunsAs(user if _is_a_person(user) else "")
+            # An account that was named for somebody is nobody else's, whatever name they chose at the hub.
+            return RunsAs(user if user not in self._users and _is_a_person(user) else "")
         if self._others == SERVICE:
             return RunsAs(account_name(self._uid) if self._uid else "", is_shared=True)
         return RunsAs(self._others, is_shared=True)
