@@ -120,13 +120,15 @@ class AsyncClient(Finder):
         state: State | str | None = None,
         kind: Kind | str | None = None,
         mine: bool = False,
+        owner: str | None = None,
         queue: str | None = None,
         ended: bool = False,
     ) -> AsyncIterator[WorkloadView]:
         """Workloads, newest first, page by page; `ended` has those that are over too."""
         after: int | None = 0
         while after is not None:
-            page = await self._send(calls.workloads(state, kind, mine=mine, queue=queue, ended=ended, after=after))
+            call = calls.workloads(state, kind, mine=mine, owner=owner, queue=queue, ended=ended, after=after)
+            page = await self._send(call)
             for it in page.items:
                 yield it
             after = page.next
@@ -269,9 +271,9 @@ class AsyncClient(Finder):
                     raise calls.timed_out(it, until)
                 return it
 
-    async def cancel(self, workload_id: int) -> WorkloadView:
-        """End it, wherever it stands."""
-        return await self._send(calls.cancel(workload_id))
+    async def cancel(self, workload_id: int, reason: str = "") -> WorkloadView:
+        """End it, wherever it stands. An operator tells its owner the reason."""
+        return await self._send(calls.cancel(workload_id, reason))
 
     async def release(self, workload_id: int, holder_number: int | None = None) -> WorkloadView:
         """Give a reservation back."""
@@ -309,17 +311,17 @@ class AsyncClient(Finder):
         """Move a queued workload to another priority."""
         return await self._send(calls.reprioritise(workload_id, priority))
 
-    async def cordon(self, device: str) -> MarkedView:
+    async def cordon(self, device: str, reason: str = "") -> MarkedView:
         """No new leases on a device, named by UUID or number; of a GPU in MIG mode on all its MIG devices."""
-        return await self._send(calls.on_device(device, "cordon"))
+        return await self._send(calls.on_device(device, "cordon", reason))
 
     async def uncordon(self, device: str) -> MarkedView:
         """Leases again, unless something else keeps it from work, which the answer shows."""
         return await self._send(calls.on_device(device, "uncordon"))
 
-    async def drain(self, device: str) -> MarkedView:
-        """Cordon, then ask what runs there to yield."""
-        return await self._send(calls.on_device(device, "drain"))
+    async def drain(self, device: str, reason: str = "") -> MarkedView:
+        """Cordon, then ask what runs there to yield; its owners are told the reason."""
+        return await self._send(calls.on_device(device, "drain", reason))
 
     async def forget(self, device: str) -> DeviceView:
         """A lost device does not come back: list it no more. The answer is how it last stood."""

@@ -16,6 +16,7 @@ from ..errors import BrokerUnavailable, GpuError, InvalidAsk, WaitTimeout, from_
 from ..model import (
     MOST_SUBMISSIONS,
     BrokerView,
+    CancelBody,
     Change,
     DevicePage,
     DeviceView,
@@ -23,6 +24,7 @@ from ..model import (
     ExtendBody,
     Holder,
     Kind,
+    MarkBody,
     MarkedView,
     MoveBody,
     QuotaPage,
@@ -235,13 +237,22 @@ def workloads(
     kind: Kind | str | None = None,
     *,
     mine: bool = False,
+    owner: str | None = None,
     queue: str | None = None,
     ended: bool = True,
     after: int | None = None,
     limit: int | None = None,
 ) -> Call[WorkloadPage]:
     """GET /workloads."""
-    wanted = {"state": state, "kind": kind, "mine": mine, "queue": queue, "after": after, "limit": limit}
+    wanted = {
+        "state": state,
+        "kind": kind,
+        "mine": mine,
+        "owner": owner,
+        "queue": queue,
+        "after": after,
+        "limit": limit,
+    }
     # A state that is asked for by name says by itself whether it is over.
     return _get("/workloads", _as(WorkloadPage), **wanted, ended=None if ended or state is not None else "false")
 
@@ -300,9 +311,9 @@ def timed_out(it: WorkloadView, until: str) -> GpuError:
     )
 
 
-def cancel(workload_id: int) -> Call[WorkloadView]:
+def cancel(workload_id: int, reason: str = "") -> Call[WorkloadView]:
     """POST /workloads/ID/cancel."""
-    return _act(workload_id, "cancel")
+    return _act(workload_id, "cancel", CancelBody(reason=reason) if reason else None)
 
 
 def release(workload_id: int, holder_number: int | None = None) -> Call[WorkloadView]:
@@ -354,9 +365,10 @@ def devices() -> Call[DevicePage]:
     return _get("/devices", _as(DevicePage))
 
 
-def on_device(device: str, verb: str) -> Call[MarkedView]:
+def on_device(device: str, verb: str, reason: str = "") -> Call[MarkedView]:
     """POST /devices/UUID/VERB."""
-    return Call("POST", f"/devices/{quote(device, safe='')}/{verb}", _marked, may_repeat=True)
+    content = _encode(MarkBody(reason=reason)) if reason else None
+    return Call("POST", f"/devices/{quote(device, safe='')}/{verb}", _marked, content=content, may_repeat=True)
 
 
 def forget(device: str) -> Call[DeviceView]:

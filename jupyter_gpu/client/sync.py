@@ -115,13 +115,15 @@ class Client(Finder):
         state: State | str | None = None,
         kind: Kind | str | None = None,
         mine: bool = False,
+        owner: str | None = None,
         queue: str | None = None,
         ended: bool = False,
     ) -> Iterator[WorkloadView]:
         """Workloads, newest first, page by page; `ended` has those that are over too."""
         after: int | None = 0
         while after is not None:
-            page = self._send(calls.workloads(state, kind, mine=mine, queue=queue, ended=ended, after=after))
+            call = calls.workloads(state, kind, mine=mine, owner=owner, queue=queue, ended=ended, after=after)
+            page = self._send(call)
             yield from page.items
             after = page.next
 
@@ -254,9 +256,9 @@ class Client(Finder):
                     raise calls.timed_out(it, until)
                 return it
 
-    def cancel(self, workload_id: int) -> WorkloadView:
-        """End it, wherever it stands."""
-        return self._send(calls.cancel(workload_id))
+    def cancel(self, workload_id: int, reason: str = "") -> WorkloadView:
+        """End it, wherever it stands. An operator tells its owner the reason."""
+        return self._send(calls.cancel(workload_id, reason))
 
     def release(self, workload_id: int, holder_number: int | None = None) -> WorkloadView:
         """Give a reservation back."""
@@ -294,17 +296,17 @@ class Client(Finder):
         """Move a queued workload to another priority."""
         return self._send(calls.reprioritise(workload_id, priority))
 
-    def cordon(self, device: str) -> MarkedView:
+    def cordon(self, device: str, reason: str = "") -> MarkedView:
         """No new leases on a device, named by UUID or number; of a GPU in MIG mode on all its MIG devices."""
-        return self._send(calls.on_device(device, "cordon"))
+        return self._send(calls.on_device(device, "cordon", reason))
 
     def uncordon(self, device: str) -> MarkedView:
         """Leases again, unless something else keeps it from work, which the answer shows."""
         return self._send(calls.on_device(device, "uncordon"))
 
-    def drain(self, device: str) -> MarkedView:
-        """Cordon, then ask what runs there to yield."""
-        return self._send(calls.on_device(device, "drain"))
+    def drain(self, device: str, reason: str = "") -> MarkedView:
+        """Cordon, then ask what runs there to yield; its owners are told the reason."""
+        return self._send(calls.on_device(device, "drain", reason))
 
     def forget(self, device: str) -> DeviceView:
         """A lost device does not come back: list it no more. The answer is how it last stood."""

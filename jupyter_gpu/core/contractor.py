@@ -71,6 +71,8 @@ _NOTHING: dict[str, Any] = _NOTHING_MEASURED | {
     "memory_leased_bytes": None,
     "slowed_by": (),
     "condition_detail": "",
+    "cordon_reason": "",
+    "cordoned_by": None,
     "note": "",
     "nodes": (),
     "uses": (),

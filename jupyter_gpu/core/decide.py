@@ -106,15 +106,16 @@ def _cancel(world: World, command: Cancel, now: float) -> list[Event]:
     if it.state is State.ENDED:
         raise Conflict(f"{it.title} has ended already ({it.end})")
     if it.state is State.QUEUED:
-        return [Ended(at=now, workload=it.id, end=EndReason.CANCELLED, detail=f"cancelled by {command.by}")]
+        return [Ended(at=now, workload=it.id, end=EndReason.CANCELLED, detail=_said("cancelled", command))]
     if it.kind is Kind.RESERVATION:
-        return _release(world, Release(workload=it.id, by=command.by), now)
+        detail = _said("given back", command)
+        return _release(world, Release(workload=it.id, by=command.by, detail=detail), now)
     if not EvictionReason.CANCELLED.is_stronger_than(it.eviction):
         return []
     if it.outcome is not None and it.eviction is None and isinstance(verdict(world, it, now), Ended):
         return []  # it had ended by itself, and only its devices are not clear yet: that outcome stands
     grace = grace_seconds(world.policy, world.policy.queue(it.queue), it)
-    detail = f"cancelled by {command.by}"
+    detail = _said("cancelled", command)
     return [
         Evicted(
             at=now,
@@ -125,6 +126,11 @@ def _cancel(world: World, command: Cancel, now: float) -> list[Event]:
             detail=detail,
         )
     ]
+
+
+def _said(verb: str, command: Cancel | Drain) -> str:
+    """Like "cancelled by grace: node maintenance"."""
+    return f"{verb} by {command.by}" + (f": {command.reason}" if command.reason else "")
 
 
 def _release(world: World, command: Release, now: float) -> list[Event]:
@@ -194,7 +200,11 @@ def _move(world: World, command: Move, now: float) -> list[Event]:
 
 def _cordon(world: World, command: Cordon, now: float) -> list[Event]:
     devices = devices_named(world, command.device)
-    return [observed.marked(it, now, cordoned=True, by=command.by) for it in devices if not it.cordoned]
+    return [
+        observed.marked(it, now, cordon_reason=command.reason, by=command.by)
+        for it in devices
+        if not it.cordoned or command.reason not in ("", it.cordon_reason)
+    ]
 
 
 def _uncordon(world: World, command: Uncordon, now: float) -> list[Event]:
@@ -212,8 +222,10 @@ def _drain(world: World, command: Drain, now: float) -> list[Event]:
     uuids = {device.uuid for device in devices_named(world, command.device)}
     on_them = [it for it in world.holders() if it.lease is not None and not uuids.isdisjoint(it.lease.devices)]
     return [
-        *_cordon(world, Cordon(device=command.device, by=command.by), now),
-        *observed.evict_all(world, on_them, EvictionReason.DRAINED, now, by=command.by),
+        *_cordon(world, Cordon(device=command.device, by=command.by, reason=command.reason), now),
+        *observed.evict_all(
+            world, on_them, EvictionReason.DRAINED, now, by=command.by, detail=_said("drained", command)
+        ),
     ]
 
 

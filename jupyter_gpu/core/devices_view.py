@@ -33,6 +33,8 @@ def device_view(world: World, device: Device, caller: Caller, now: float) -> Dev
         **read_of(device, world.readings.get(device.uuid)),
         condition_detail=device.condition_detail if caller.is_operator else known_detail(world, device),
         condition_since=device.condition_since,
+        cordon_reason=device.cordon_reason,
+        cordoned_by=device.cordoned_by or None if _may_see_operators(world, caller) else None,
         memory_leased_bytes=_leased_bytes(device, holders),
         note=note_of(world, device),
         nodes=device.nodes,
@@ -41,6 +43,10 @@ def device_view(world: World, device: Device, caller: Caller, now: float) -> Dev
         holders=tuple(it.owner for it in holders if may_see_names(world, it, caller)),
         free_at=max((expected_end_at(world, it, now) for it in holders), default=None),
     )
+
+
+def _may_see_operators(world: World, caller: Caller) -> bool:
+    return caller.is_operator or (world.policy.names_are_public and caller.sees_others)
 
 
 def device_views(world: World, caller: Caller, now: float) -> tuple[DeviceView, ...]:

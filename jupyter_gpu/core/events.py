@@ -118,6 +118,8 @@ class DeviceMarked(Event, frozen=True, kw_only=True, tag="device-marked", omit_d
 
     device: str
     cordoned: bool = False
+    cordoned_by: str = ""
+    cordon_reason: str = ""
     condition: Condition | None = None
     detail: str = ""
     by: str = ""

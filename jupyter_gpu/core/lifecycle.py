@@ -230,6 +230,8 @@ def _mark(world: World, event: DeviceMarked) -> None:
         _replace(
             device,
             cordoned=event.cordoned,
+            cordoned_by=event.cordoned_by,
+            cordon_reason=event.cordon_reason,
             condition=event.condition,
             condition_since=since,
             condition_detail=event.detail if event.condition is not None else "",

@@ -55,16 +55,19 @@ def marked(
     device: Device,
     now: float,
     *,
-    cordoned: bool | msgspec.UnsetType = _SAME,
+    cordon_reason: str | msgspec.UnsetType = _SAME,
     condition: Condition | msgspec.UnsetType | None = _SAME,
     detail: str = "",
     by: str = "",
 ) -> DeviceMarked:
-    """The event that changes one mark of a device and keeps the others."""
+    """The event that changes one mark of a device and keeps the others; with `cordon_reason` it is cordoned by `by`."""
+    is_cordon = cordon_reason is not _SAME
     return DeviceMarked(
         at=now,
         device=device.uuid,
-        cordoned=device.cordoned if cordoned is _SAME else bool(cordoned),
+        cordoned=device.cordoned or is_cordon,
+        cordoned_by=by if is_cordon else device.cordoned_by,
+        cordon_reason=device.cordon_reason if isinstance(cordon_reason, msgspec.UnsetType) else cordon_reason,
         condition=device.condition if isinstance(condition, msgspec.UnsetType) else condition,
         detail=device.condition_detail if condition is _SAME else detail,
         by=by,
@@ -139,7 +142,7 @@ def _lose(world: World, devices: list[Device], now: float) -> list[Event]:
 
 
 def _marks_of(device: Device) -> dict[str, object]:
-    names = ("cordoned", "condition", "condition_detail", "condition_since")
+    names = ("cordoned", "cordoned_by", "cordon_reason", "condition", "condition_detail", "condition_since")
     return {name: getattr(device, name) for name in names}
 
 

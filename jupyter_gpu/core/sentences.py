@@ -26,13 +26,15 @@ def sentence(world: World, it: Workload, caller: Caller, now: float, ahead: int 
 def _of_state(world: World, it: Workload, caller: Caller, now: float, ahead: int | None) -> str:
     if it.state is State.QUEUED:
         return _why_waiting(world, it, caller, now, ahead or 0)
+    # Words about it are its owner's, and who handles others' work.
+    detail = it.detail if it.owner == caller.name or caller.is_operator else ""
     if it.state is State.ENDED:
-        return f"It ended: {it.end}" + (f" ({it.detail})." if it.detail else ".")
+        return f"It ended: {it.end}" + (f" ({detail})." if detail else ".")
     if it.state is State.YIELDING:
         if it.outcome is not None:
             return f"It is over; its devices are being checked before anybody else gets them.{_left_text(world, it)}"
         return f"It must yield ({it.eviction}) by {format_when(it.yield_by, now)}." + (
-            f" {it.detail}." if it.detail else ""
+            f" {detail}." if detail else ""
         )
     if is_in_overtime(it, now):
         return "Its time is over; it keeps the GPU until somebody waits for it. Save your work, or extend it."
@@ -88,7 +90,7 @@ def _why_waiting(world: World, it: Workload, caller: Caller, now: float, ahead: 
         case WaitingReason.DRIVER:
             return f"No GPU can be read; `jupyter gpu doctor` says why. {where}"
         case WaitingReason.ENGINE:
-            return f"{_why_none_is_there(world, it)}. {where}"
+            return f"{_why_none_is_there(world, it, caller)}. {where}"
         case _:
             way_out = f"Leave the line with `jupyter gpu cancel {it.id}`."
             at = expected_start_at(world, it, now, ahead)
@@ -107,9 +109,9 @@ def _again_text(world: World, it: Workload, now: float) -> str:
     return f"Some are available again at {format_when(max(instants), now)}. " if instants else ""
 
 
-def _why_none_is_there(world: World, it: Workload) -> str:
+def _why_none_is_there(world: World, it: Workload, caller: Caller) -> str:
     """Like "GPU 0 is lost: it has gone from the bus or from the inventory"."""
-    gone = [_what_it_has(device) for device in in_order(world) if suits(device, it.ask)]
+    gone = [_what_it_has(device, caller) for device in in_order(world) if suits(device, it.ask)]
     if gone:
         more = len(gone) - MOST_NAMED
         return "; ".join(gone[:MOST_NAMED]) + (f"; and {more} more" if more > 0 else "")
@@ -130,10 +132,11 @@ def _how_many_are_free(world: World, it: Workload, now: float) -> str:
     return f"{free} of the {it.ask.devices} GPUs it wants {one if free == 1 else many} {what}"
 
 
-def _what_it_has(device: Device) -> str:
-    """Like "GPU 0 has a hardware fault, and is taken out of use by an operator"."""
+def _what_it_has(device: Device, caller: Caller) -> str:
+    """Like "GPU 0 has a hardware fault, and is taken out of use by an operator (node maintenance)"."""
     parts = [] if device.condition is None else [WORDS[device.condition]]
-    parts += ["is taken out of use by an operator"] if device.cordoned else []
+    why = f" ({device.cordon_reason})" if device.cordon_reason and caller.sees_others else ""
+    parts += [f"is taken out of use by an operator{why}"] if device.cordoned else []
     return f"{device.title} {', and '.join(parts)}"
 
 
@@ -154,7 +157,7 @@ def _who_holds(world: World, it: Workload, caller: Caller, now: float) -> str:
 
 def _what_is_on(world: World, device: Device, it: Workload, caller: Caller, now: float) -> list[str]:
     """What is wrong with a device, what is short on it, or who holds it."""
-    wrong = [] if is_well(device) else [_what_it_has(device)]
+    wrong = [] if is_well(device) else [_what_it_has(device, caller)]
     has = None if wrong else _bytes_that_count(world, device, it.ask)
     if has is not None:
         return [] if has_room(world, device, it.ask) else [f"{device.title} has {format_bytes(has)} free"]

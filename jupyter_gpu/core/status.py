@@ -82,7 +82,7 @@ def view(
         expected_start_at=None if ahead is None else expected_start_at(world, it, now, ahead),
         overtime=is_in_overtime(it, now),
         holder=it.holder if may_look else None,
-        notice=notice_of(it),
+        notice=notice_of(it, with_detail=may_look),
         outcome=it.outcome if may_look else None,
         detail=it.detail if may_look else "",
         preemptions=len(it.preempted_at),
@@ -105,11 +105,11 @@ def _of_lease(lease: Lease | None) -> dict[str, Any]:
     return {name: getattr(lease, name) for name in ("devices", "granted_at", "ends_at", "attach_by")}
 
 
-def notice_of(it: Workload) -> Notice | None:
-    """The warning that a live workload stands under."""
+def notice_of(it: Workload, *, with_detail: bool = True) -> Notice | None:
+    """The warning that a live workload stands under; the words about it are not everybody's."""
     if it.eviction is None or it.yield_by is None or not it.is_live:
         return None
-    return Notice(reason=it.eviction, yield_by=it.yield_by, detail=it.detail)
+    return Notice(reason=it.eviction, yield_by=it.yield_by, detail=it.detail if with_detail else "")
 
 
 def status(

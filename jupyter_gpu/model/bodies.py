@@ -41,6 +41,20 @@ class SubmissionsBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     items: Annotated[tuple[SubmitBody, ...], msgspec.Meta(max_length=MOST_SUBMISSIONS)]
 
 
+class CancelBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """POST /workloads/ID/cancel."""
+
+    #: Told to its owner, with who did it: "cancelled by grace: node maintenance".
+    reason: str = ""
+
+
+class MarkBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """POST /devices/UUID/cordon and /drain."""
+
+    #: Told to those whose work must leave, and shown with the device until it is cordoned no more.
+    reason: str = ""
+
+
 class ExtendBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """POST /workloads/ID/extend."""
 

@@ -39,10 +39,11 @@ class Submit(Command, frozen=True, kw_only=True, tag=True, omit_defaults=True):
 
 
 class Cancel(Command, frozen=True, kw_only=True, tag=True, omit_defaults=True):
-    """End it, wherever it stands; during a grace it never comes back."""
+    """End it, wherever it stands; during a grace it never comes back. `reason` is told to its owner."""
 
     workload: int
     by: str
+    reason: str = ""
 
 
 class Release(Command, frozen=True, kw_only=True, tag=True, omit_defaults=True):
@@ -93,10 +94,11 @@ class Move(Command, frozen=True, kw_only=True, tag=True, omit_defaults=True):
 
 
 class Cordon(Command, frozen=True, kw_only=True, tag=True, omit_defaults=True):
-    """No new leases on a device."""
+    """No new leases on a device. Said anew, another reason replaces the one before."""
 
     device: str
     by: str
+    reason: str = ""
 
 
 class Uncordon(Command, frozen=True, kw_only=True, tag=True, omit_defaults=True):
@@ -107,10 +109,11 @@ class Uncordon(Command, frozen=True, kw_only=True, tag=True, omit_defaults=True)
 
 
 class Drain(Command, frozen=True, kw_only=True, tag=True, omit_defaults=True):
-    """Cordon, then evict with grace."""
+    """Cordon, then evict with grace. `reason` is told to whom it concerns."""
 
     device: str
     by: str
+    reason: str = ""
 
 
 class Forget(Command, frozen=True, kw_only=True, tag=True, omit_defaults=True):

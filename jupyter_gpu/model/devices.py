@@ -102,6 +102,9 @@ class Device(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     #: Its memory is the machine's own, so no part of it can be leased (wookayin/gpustat#179).
     shares_host_memory: bool = False
     cordoned: bool = False
+    #: Who did that, and what they said why; empty while it is not cordoned.
+    cordoned_by: str = ""
+    cordon_reason: str = ""
     #: Set by the broker for a stated fault; no lease while it lasts.
     condition: Condition | None = None
     condition_detail: str = ""

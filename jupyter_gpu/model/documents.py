@@ -130,6 +130,9 @@ class DeviceView(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     pool: str
     simulated: bool
     cordoned: bool
+    #: Why an operator cordoned it, where they said so; and who, where the caller may see names.
+    cordon_reason: str = ""
+    cordoned_by: str | None = None
     shareable: bool = False
     #: Of a MIG device: the UUID of its GPU, which stands among the `cards`.
     card: str | None = None

@@ -242,6 +242,8 @@ export interface DeviceView {
   readonly pool: string;
   readonly simulated: boolean;
   readonly cordoned: boolean;
+  readonly cordon_reason?: string;
+  readonly cordoned_by?: string | null;
   readonly shareable?: boolean;
   readonly card?: string | null;
   readonly condition?: Condition | null;

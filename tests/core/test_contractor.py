@@ -6,11 +6,12 @@ import msgspec
 import pytest
 
 from jupyter_gpu.core.contractor import narrow_device, narrow_samples, narrow_status
-from jupyter_gpu.core.status import device_view, device_views, status
+from jupyter_gpu.core.status import device_view, device_views, status, view
 from jupyter_gpu.model import (
     Caller,
     Change,
     Condition,
+    Cordon,
     DeviceView,
     Policy,
     Reading,
@@ -101,6 +102,27 @@ def test_of_a_shared_device_only_ones_own_part_is_shown():
     assert ([use.pid for use in seen.uses], seen.holders) == ([mine], ("carl",))
 
 
+def test_why_a_device_is_out_of_use_is_told_to_whom_it_concerns():
+    """The reason of its cordon: to who may look at all, and to a contractor who holds it; else it is only taken."""
+    play = a_lab()
+    play.do(SeeCondition(device="gpu-0", condition=None))
+    for device in ("gpu-1", "gpu-2"):
+        play.do(Cordon(device=device, by="olga", reason="a fan for heidi's model"))
+    waits = play.reservation("carl")
+    seen = whole(play, CARL)
+    assert [(it.cordoned, it.cordon_reason) for it in seen.devices] == [
+        (False, ""), (True, "a fan for heidi's model"), (True, "")
+    ]  # fmt: skip
+    assert {it.cordoned_by for it in seen.devices} == {None}
+    (mine,) = (it for it in seen.workloads if it.id == waits)
+    assert "is taken out of use by an operator" in mine.reason
+    assert "heidi" not in mine.reason
+    assert [it.cordoned_by for it in whole(play, READER).devices] == [None, "olga", "olga"]
+    assert (
+        "by an operator (a fan for heidi's model)" in view(play.world, play[waits], READER, play.now, alone=True).reason
+    )
+
+
 @pytest.mark.parametrize(("caller", "seen"), [(CARL, ["gpu-1"])])
 def test_samples_are_of_ones_own_devices(caller: Caller, seen: list[str]):
     """The stream's readings are no way round."""
@@ -118,6 +140,6 @@ def test_every_field_of_a_device_was_thought_of():
     hidden = {
         *("condition_detail", "memory_used_bytes", "memory_reserved_bytes", "memory_leased_bytes"),
         *("utilisation_percent", "temperature_celsius", "power_watts", "slowed_by", "sampled_at", "note", "nodes"),
-        *("uses", "holders"),
+        *("uses", "holders", "cordon_reason", "cordoned_by"),
     }
     assert set(DeviceView.__struct_fields__) == shown | hidden

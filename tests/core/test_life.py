@@ -12,6 +12,7 @@ from jupyter_gpu.core.decide import decide
 from jupyter_gpu.core.events import Evicted, Granted, Released, Submitted
 from jupyter_gpu.core.lifecycle import evolve
 from jupyter_gpu.core.observed import evict_all
+from jupyter_gpu.core.status import notice_of
 from jupyter_gpu.errors import Conflict, NotFound
 from jupyter_gpu.model import (
     Cancel,
@@ -437,6 +438,47 @@ def test_drain_cordons_and_evicts_with_grace_whatever_is_there():
     play.exit(job, SAVED)
     assert play.state(job) is State.QUEUED
     assert play[job].preempted_at == ()
+
+
+def test_a_reason_stays_with_the_device_until_it_is_cordoned_no_more():
+    """Whatever is seen of it meanwhile; another reason replaces it, and none said anew leaves it."""
+    play = Play(1)
+
+    def stands() -> tuple[bool, str, str]:
+        device = play.world.devices["gpu-0"]
+        return device.cordoned, device.cordoned_by, device.cordon_reason
+
+    play.do(Cordon(device="0", by="op", reason="a new fan"))
+    assert stands() == (True, "op", "a new fan")
+    play.do(SeeCondition(device="gpu-0", condition=Condition.HOT))
+    play.do(SeeDevices(pool="local", devices=(a_device(0, name="B200"),)))
+    assert play.do(Cordon(device="0", by="other")) == []
+    assert stands() == (True, "op", "a new fan")
+    assert play.do(Drain(device="0", by="other", reason="a new card")) == ["device-marked"]
+    assert stands() == (True, "other", "a new card")
+    play.do(SeeCondition(device="gpu-0", condition=None))
+    play.do(Uncordon(device="0", by="op"))
+    assert stands() == (False, "", "")
+
+
+def test_who_must_leave_reads_who_asked_for_it_and_why():
+    """In the notice while it lasts, and in how it ended."""
+    play = Play(2)
+    job, reservation, waits = play.running(), play.reservation(), play.reservation(owner="cho")
+
+    play.do(Drain(device="gpu-1", by="grace", reason="node maintenance"))
+    notice = notice_of(play[reservation])
+    assert notice is not None
+    assert (notice.reason, notice.detail) == ("drained", "drained by grace: node maintenance")
+    play.do(Cancel(workload=job, by="grace", reason="it fills the disk"))
+    assert play[job].detail == "cancelled by grace: it fills the disk"
+    play.do(Cancel(workload=waits, by="grace", reason="it fills the disk"))
+    assert (play[waits].end, play[waits].detail) == ("cancelled", "cancelled by grace: it fills the disk")
+    play.exit(job, SAVED)
+    assert (play[job].end, play[job].detail) == ("cancelled", "cancelled by grace: it fills the disk")
+    other = play.reservation(owner="cho")
+    play.do(Cancel(workload=other, by="grace", reason="asked for by phone"))
+    assert play[other].outcome.detail == "given back by grace: asked for by phone"
 
 
 # -- time

@@ -138,6 +138,12 @@ def check_word(what: str, word: str | None) -> None:
         raise InvalidAsk(f"{what} holds control characters: {word[:60]!a}.", hint="Use letters, digits and signs.")
 
 
+def as_reason(text: str) -> str:
+    """What was said why, as the end of a sentence."""
+    check_word("reason", text)
+    return text.strip().rstrip(".")
+
+
 def check_key(key: str | None) -> None:
     """An idempotency key is a word, not a text."""
     if key is not None and not (0 < len(key) <= MOST_KEY_CHARACTERS and key.isascii() and key.isprintable()):

@@ -42,6 +42,8 @@ def change_for(loop: Loop, caller: Caller, revision: int, workloads: Iterable[in
 
 
 def _may_hear(world: World, it: Workload, caller: Caller) -> bool:
+    if it.owner != caller.name and it.state is State.QUEUED and it.outcome is None and not it.previous_devices:
+        return False  # it was in no document yet, and thousands may have been submitted at once
     # Who saw it hold devices must learn that it does no more; what only waited was never theirs to see.
     has_been_seen = caller.sees_others and it.state is State.ENDED and bool(it.previous_devices)
     return has_been_seen or views.may_see(world, it, caller)

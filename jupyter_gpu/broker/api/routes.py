@@ -12,6 +12,7 @@ from ...errors import LimitExceeded
 from ...model import (
     BrokerView,
     Cancel,
+    CancelBody,
     Cordon,
     DevicePage,
     DeviceView,
@@ -20,6 +21,7 @@ from ...model import (
     Extend,
     ExtendBody,
     LetGo,
+    MarkBody,
     MarkedView,
     Move,
     MoveBody,
@@ -45,6 +47,7 @@ from ..loop import Loop
 from . import views
 from .application import Api
 from .base import PREFIX, Base, endpoint
+from .bounds import as_reason
 from .log import Log
 from .openapi import document
 from .stream import Fanout, Stream
@@ -136,10 +139,11 @@ class Wait(Base):
 class CancelHandler(Base):
     """/workloads/ID/cancel."""
 
-    @endpoint(WorkloadView, scope=None)
-    async def post(self, id_: str) -> WorkloadView:
-        """End it, wherever it stands."""
-        return await self.act(id_, lambda it, by: Cancel(workload=it, by=by))
+    @endpoint(WorkloadView, scope=None, body=CancelBody)
+    async def post(self, id_: str, body: CancelBody) -> WorkloadView:
+        """End it, wherever it stands; its owner is told who did it, and the reason."""
+        reason = as_reason(body.reason)
+        return await self.act(id_, lambda it, by: Cancel(workload=it, by=by, reason=reason))
 
 
 class ReleaseHandler(Base):
@@ -240,10 +244,11 @@ class DeviceHandler(Base):
 class CordonHandler(Base):
     """/devices/UUID/cordon."""
 
-    @endpoint(MarkedView, scope=Scope.OPERATE)
-    async def post(self, name: str) -> MarkedView:
+    @endpoint(MarkedView, scope=Scope.OPERATE, body=MarkBody)
+    async def post(self, name: str, body: MarkBody) -> MarkedView:
         """No new leases on a device, or on all MIG devices of a GPU."""
-        return await self.mark(name, lambda device, by: Cordon(device=device, by=by))
+        reason = as_reason(body.reason)
+        return await self.mark(name, lambda device, by: Cordon(device=device, by=by, reason=reason))
 
 
 class UncordonHandler(Base):
@@ -258,10 +263,11 @@ class UncordonHandler(Base):
 class DrainHandler(Base):
     """/devices/UUID/drain."""
 
-    @endpoint(MarkedView, scope=Scope.OPERATE)
-    async def post(self, name: str) -> MarkedView:
-        """No new leases, and what runs there yields with grace."""
-        return await self.mark(name, lambda device, by: Drain(device=device, by=by))
+    @endpoint(MarkedView, scope=Scope.OPERATE, body=MarkBody)
+    async def post(self, name: str, body: MarkBody) -> MarkedView:
+        """No new leases, and what runs there yields with grace; its owners are told the reason."""
+        reason = as_reason(body.reason)
+        return await self.mark(name, lambda device, by: Drain(device=device, by=by, reason=reason))
 
 
 class Quota(Base):

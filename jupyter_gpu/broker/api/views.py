@@ -154,6 +154,8 @@ class WorkloadsQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     state: State | None = None
     kind: Kind | None = None
     mine: bool = False
+    #: Whose, by name; of those that the caller may see.
+    owner: str | None = None
     queue: str | None = None
     #: Without those that are over.
     ended: bool = True
@@ -177,6 +179,7 @@ def _fits(world: World, it: Workload, wanted: WorkloadsQuery, caller: Caller) ->
         and (wanted.state is None or it.state is wanted.state)
         and (wanted.kind is None or it.kind is wanted.kind)
         and (not wanted.mine or it.owner == caller.name)
+        and (wanted.owner is None or (it.owner == wanted.owner and may_see_names(world, it, caller)))
         and may_see(world, it, caller)
     )
 
@@ -193,7 +196,7 @@ def _look(store: Store, world: World, wanted: WorkloadsQuery, caller: Caller) ->
     """Those that live as well as those that ended, from the store, on its thread."""
     found: list[Workload] = []
     after, left = wanted.after, MOST_LOOKED_AT
-    owner = caller.name if wanted.mine or not caller.sees_others else None
+    owner = caller.name if wanted.mine or not caller.sees_others else wanted.owner
     while left > 0:
         rows = store.workloads(owner=owner, state=wanted.state, kind=wanted.kind, after=after, limit=_ROWS)
         for it in rows:
