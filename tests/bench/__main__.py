@@ -29,6 +29,7 @@ MODULES = (
     "panel",
     "sampling",
     "memory",
+    "hub",
 )
 PAGE = Path(__file__).parents[2] / "docs" / "benchmarks.md"
 COLUMNS = ("what", "value", "unit", "reach", "beside")
