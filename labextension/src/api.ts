@@ -1,14 +1,13 @@
-/** Requests to the server extension, each as one function. */
-import { URLExt } from '@jupyterlab/coreutils';
-import { ServerConnection } from '@jupyterlab/services';
+/**
+ * Requests to the broker, each as one function. Knows nothing of JupyterLab: which way leads to the broker, through a
+ * Jupyter server or straight to the service of a hub, is its transport's to know.
+ */
+import type { DeviceView, Error as Refused, State, WorkloadView } from './types';
 
-import type { Link, Trouble } from './fold';
-import { reasonOf } from './stream';
-import type { FileJob, Error as Refused, Hello, KernelAsk, PinAnswer, WorkloadView } from './types';
+/** Send a request; `path` is what stands below the transport's own root. */
+export type Send = (path: string, init?: RequestInit) => Promise<Response>;
 
-const ROOT = 'jupyter-gpu';
-
-/** What the server refused, with what to do now. */
+/** What was refused, with what to do now. */
 export class Refusal extends Error {
   constructor(
     readonly status: number,
@@ -29,80 +28,62 @@ export interface ILogPart {
   readonly isComplete: boolean;
 }
 
-/** The server extension of one Jupyter server. */
-export class Api {
-  constructor(readonly settings: ServerConnection.ISettings) {}
+/** A part of a list; `next` is where it goes on. */
+export interface IPage {
+  readonly items: readonly WorkloadView[];
+  readonly next: number | null;
+}
 
-  hello(): Promise<Hello> {
-    return this._json<Hello>('hello');
-  }
+/** What an operator does with a device. */
+export type Mark = 'cordon' | 'uncordon' | 'drain';
+
+/** The broker's own doors; `root` is what a transport has before their paths. */
+export class Api {
+  constructor(
+    private readonly _send: Send,
+    private readonly _root = ''
+  ) {}
 
   /** The caller's jobs that ended last, newest first. */
   async lately(): Promise<readonly WorkloadView[]> {
-    const path = 'api/v1/workloads?mine=true&kind=job&state=ended&limit=5';
-    return (await this._json<{ items: readonly WorkloadView[] }>(path)).items;
+    const path = 'workloads?mine=true&kind=job&state=ended&limit=5';
+    return (await this.json<{ items: readonly WorkloadView[] }>(this._root + path)).items;
+  }
+
+  /** A page of the live work of everybody, newest first; `after` is the `next` of the page before. */
+  live(state: State, limit: number, after: number | null = null): Promise<IPage> {
+    const words = `ended=false&state=${state}&limit=${limit}${after === null ? '' : `&after=${after}`}`;
+    return this.json<IPage>(`${this._root}workloads?${words}`);
   }
 
   workload(id: number): Promise<WorkloadView> {
-    return this._json<WorkloadView>(`api/v1/workloads/${id}`);
+    return this.json<WorkloadView>(this._of(id));
   }
 
   cancel(id: number): Promise<WorkloadView> {
-    return this._json<WorkloadView>(`api/v1/workloads/${id}/cancel`, {});
+    return this.json<WorkloadView>(this._of(id, '/cancel'), {});
   }
 
   release(id: number): Promise<WorkloadView> {
-    return this._json<WorkloadView>(`api/v1/workloads/${id}/release`, {});
+    return this.json<WorkloadView>(this._of(id, '/release'), {});
   }
 
   extend(id: number, seconds: number): Promise<WorkloadView> {
-    return this._json<WorkloadView>(`api/v1/workloads/${id}/extend`, { seconds });
+    return this.json<WorkloadView>(this._of(id, '/extend'), { seconds });
   }
 
   /** An idle reservation is wanted: its idle time begins anew. */
   keep(id: number): Promise<WorkloadView> {
-    return this._json<WorkloadView>(`api/v1/workloads/${id}/keep`, {});
+    return this.json<WorkloadView>(this._of(id, '/keep'), {});
   }
 
   letGo(id: number): Promise<WorkloadView> {
-    return this._json<WorkloadView>(`api/v1/workloads/${id}/let-go`, {});
+    return this.json<WorkloadView>(this._of(id, '/let-go'), {});
   }
 
-  /** Ask for GPUs for a kernel. */
-  reserve(kernel: string, ask: KernelAsk): Promise<WorkloadView> {
-    return this._json<WorkloadView>(`kernels/${encodeURIComponent(kernel)}/reservation`, ask);
-  }
-
-  /**
-   * Give a kernel's GPUs back, or leave the line. Where `byPage`, and the answer is still active, the page is to
-   * restart the kernel, which gives them back; else the server has done it.
-   */
-  giveBack(kernel: string, byPage: boolean): Promise<WorkloadView> {
-    const words = byPage ? '?restart=page' : '';
-    const path = `kernels/${encodeURIComponent(kernel)}/reservation${words}`;
-    return this._json<WorkloadView>(path, undefined, 'DELETE');
-  }
-
-  /** Whether it is for this page to make the restart that the server asked for. */
-  async claim(kernel: string): Promise<boolean> {
-    try {
-      await this._request(`kernels/${encodeURIComponent(kernel)}/claim`, { method: 'POST' });
-      return true;
-    } catch (error) {
-      if (error instanceof Refusal && error.status === 409) {
-        return false;
-      }
-      throw error;
-    }
-  }
-
-  /** Let a kernel see what it was granted; where it must be restarted for that, only if `restart` says so. */
-  pin(kernel: string, restart: boolean): Promise<PinAnswer> {
-    return this._json<PinAnswer>(`kernels/${encodeURIComponent(kernel)}/pin`, { restart });
-  }
-
-  submit(job: FileJob): Promise<WorkloadView> {
-    return this._json<WorkloadView>('jobs', job);
+  /** Take a device out of service, with or without what runs there, or into it again. */
+  mark(uuid: string, mark: Mark): Promise<DeviceView> {
+    return this.json<DeviceView>(`${this._root}devices/${encodeURIComponent(uuid)}/${mark}`, {});
   }
 
   /** A part of an attempt's log; a negative offset counts from the end. */
@@ -113,7 +94,7 @@ export class Api {
     const words = new URLSearchParams(
       Object.entries(query).map(([name, value]) => [name, String(value)])
     );
-    const response = await this._request(`api/v1/workloads/${id}/log?${words}`);
+    const response = await this.request(this._of(id, `/log?${words}`));
     const header = (name: string): string => response.headers.get(name) ?? '';
     const data = new Uint8Array(await response.arrayBuffer());
     return {
@@ -124,53 +105,29 @@ export class Api {
     };
   }
 
-  /** The socket of the stream. Browsers send no headers with one, so a token goes into its address. */
-  connect(): WebSocket {
-    const { wsUrl, token, appendToken, WebSocket } = this.settings;
-    const words = appendToken && token ? `?token=${encodeURIComponent(token)}` : '';
-    return new WebSocket(URLExt.join(wsUrl, ROOT, 'stream') + words);
-  }
-
-  /** Find out why the stream could not be opened. */
-  async diagnose(): Promise<{ link: Link; trouble: Trouble }> {
-    try {
-      await this.hello();
-    } catch (error) {
-      const status = error instanceof Refusal ? error.status : 0;
-      return reasonOf(status, status === 404 ? await this._isThere() : status !== 0);
-    }
-    return reasonOf(200, true);
-  }
-
-  /** Whether it is the Jupyter server that answers, and not a proxy before it. */
-  private async _isThere(): Promise<boolean> {
-    try {
-      const address = URLExt.join(this.settings.baseUrl, 'api');
-      return (await ServerConnection.makeRequest(address, {}, this.settings)).ok;
-    } catch {
-      return false;
-    }
-  }
-
-  private async _json<T>(path: string, body?: unknown, method = body ? 'POST' : 'GET'): Promise<T> {
-    const response = await this._request(path, {
+  protected async json<T>(
+    path: string,
+    body?: unknown,
+    method = body ? 'POST' : 'GET'
+  ): Promise<T> {
+    const response = await this.request(path, {
       method,
       ...(body ? { body: JSON.stringify(body) } : {})
     });
     return (await response.json()) as T;
   }
 
-  private async _request(path: string, init: RequestInit = {}): Promise<Response> {
-    // Also adds the XSRF header, which the server asks of a page that is known by its cookie.
-    const response = await ServerConnection.makeRequest(this._url(path), init, this.settings);
+  /** Send, and throw what was refused. */
+  protected async request(path: string, init: RequestInit = {}): Promise<Response> {
+    const response = await this._send(path, init);
     if (!response.ok) {
       throw await refusal(response);
     }
     return response;
   }
 
-  private _url(path: string): string {
-    return URLExt.join(this.settings.baseUrl, ROOT, path);
+  private _of(id: number, rest = ''): string {
+    return `${this._root}workloads/${id}${rest}`;
   }
 }
 

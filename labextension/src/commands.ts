@@ -6,15 +6,17 @@ import { PageConfig } from '@jupyterlab/coreutils';
 import { KernelAPI } from '@jupyterlab/services';
 import type { ReadonlyPartialJSONObject } from '@lumino/coreutils';
 
-import { length, plural, sentence, title, waitText, when } from './format';
+import { Acts, type IFace } from './acts';
+import { length, plural, sentence, title, waitText } from './format';
 import { gpuIcon } from './icons';
 import { logDocument, type LogView } from './logview';
 import type { IGpuModel } from './model';
 import { tellTrouble } from './notify';
 import { nameOf } from './kernels';
-import { type IServer, releaseQuestion } from './releasing';
+import type { IServer } from './releasing';
 import type { Restarts } from './restarts';
 import { kernelOf, reservationOf } from './select';
+import type { ServerApi } from './server';
 import type { Settings } from './settings';
 import { canRun, sendJob } from './submit';
 import type { KernelAsk, PinAnswer, WorkloadView } from './types';
@@ -37,18 +39,32 @@ export interface ISurroundings {
   readonly file: () => string | null;
 }
 
+interface IAround extends ISurroundings {
+  readonly acts: Acts<ServerApi>;
+}
+
 type Args = ReadonlyPartialJSONObject;
 
+/** Asks and tells as JupyterLab does. */
+const FACE: IFace = {
+  confirm: ({ title: question, body, yes, no }) => confirm(question, body, yes, no),
+  say: said => {
+    Notification.success(said, { autoClose: READ_MS });
+  },
+  tell: tellTrouble
+};
+
 /** Add all commands but the one that opens the panel, which is the panel's. */
-export function addCommands(around: ISurroundings): void {
+export function addCommands(surroundings: ISurroundings): void {
+  const around = { ...surroundings, acts: new Acts(surroundings.model, FACE) };
   addReserving(around);
   addWork(around);
   addFiles(around);
   addLog(around);
 }
 
-function addReserving(around: ISurroundings): void {
-  const { app, model } = around;
+function addReserving(around: IAround): void {
+  const { app, model, acts } = around;
   const kernelIn = (args: Args): string | null => text(args.kernel) ?? around.kernel();
 
   app.commands.addCommand('gpu:reserve', {
@@ -61,7 +77,7 @@ function addReserving(around: ISurroundings): void {
     isEnabled: args => kernelIn(args) !== null,
     execute: args => {
       const kernel = kernelIn(args);
-      return guarded(async () => {
+      return acts.guarded(async () => {
         if (kernel === null) {
           throw new Error('A reservation belongs to a kernel. Open a notebook first.');
         }
@@ -87,7 +103,7 @@ function addReserving(around: ISurroundings): void {
     isEnabled: args => kernelIn(args) !== null,
     execute: args => {
       const kernel = kernelIn(args);
-      return guarded(() => pin(around, kernel, args.sure === true));
+      return acts.guarded(() => pin(around, kernel, args.sure === true));
     }
   });
 
@@ -95,14 +111,14 @@ function addReserving(around: ISurroundings): void {
     label: args => (isWaiting(find(around, args)) ? 'Leave the line' : 'Release the GPU'),
     caption: 'Give reserved GPUs back, or leave the line',
     isEnabled: args => find(around, args) !== null,
-    execute: args => guarded(() => release(around, args))
+    execute: args => release(around, args)
   });
 
   app.commands.addCommand('gpu:restart-kernel', {
     label: 'Restart a kernel that holds memory on its GPU',
     isVisible: () => false,
     execute: args =>
-      guarded(async () => {
+      acts.guarded(async () => {
         const kernel = text(args.kernel) ?? '';
         const about = kernelOf(model.state, kernel);
         const name = about ? nameOf(about) : 'the kernel';
@@ -120,7 +136,7 @@ function addReserving(around: ISurroundings): void {
     label: 'Shut down a kernel that holds GPUs',
     isVisible: () => false,
     execute: args =>
-      guarded(async () => {
+      acts.guarded(async () => {
         const kernel = text(args.kernel) ?? '';
         const about = kernelOf(model.state, kernel);
         const name = about ? nameOf(about) : 'the kernel';
@@ -135,7 +151,7 @@ function addReserving(around: ISurroundings): void {
 }
 
 async function pin(
-  { model, restarts }: ISurroundings,
+  { model, restarts }: IAround,
   kernel: string | null,
   isSure: boolean
 ): Promise<PinAnswer | null> {
@@ -161,73 +177,44 @@ async function pin(
   return (await restarts.restart(kernel)) ? answer : model.api.pin(kernel, true);
 }
 
-async function release(around: ISurroundings, args: Args): Promise<WorkloadView | null> {
+function release(around: IAround, args: Args): Promise<WorkloadView | null> {
   const { api, state } = around.model;
   const it = find(around, args);
-  if (it === null) {
-    throw new Error('Nothing is reserved here.');
-  }
-  if (isWaiting(it)) {
-    return api.cancel(it.id);
-  }
-  const asked = releaseQuestion(it, state, serverHere());
-  if (args.sure !== true && !(await confirm(asked.title, asked.body, asked.yes, asked.no))) {
-    return null;
-  }
-  const kernel = it.holder?.kind === 'kernel' ? kernelOf(state, it.holder.name) : null;
+  const how = { isSure: args.sure === true, here: serverHere() };
+  const kernel = it?.holder?.kind === 'kernel' ? kernelOf(state, it.holder.name) : null;
   if (kernel === null) {
-    return api.release(it.id);
+    return around.acts.release(it, how);
   }
   const { restarts } = around;
-  const answer = await api.giveBack(kernel.kernel_id, restarts.shows(kernel.kernel_id));
-  if (answer.state === 'active') {
-    await restarts.restart(kernel.kernel_id);
-  }
-  return answer;
+  const giveBack = async (): Promise<WorkloadView> => {
+    const answer = await api.giveBack(kernel.kernel_id, restarts.shows(kernel.kernel_id));
+    if (answer.state === 'active') {
+      await restarts.restart(kernel.kernel_id);
+    }
+    return answer;
+  };
+  return around.acts.release(it, { ...how, giveBack });
 }
 
-function addWork(around: ISurroundings): void {
-  const { app, model } = around;
+function addWork(around: IAround): void {
+  const { app, model, acts } = around;
 
   app.commands.addCommand('gpu:cancel', {
     label: 'Cancel GPU work',
     isVisible: args => args.workload !== undefined,
-    execute: args =>
-      guarded(async () => {
-        const id = Number(args.workload);
-        const it = model.state.status?.workloads.find(known => known.id === id);
-        const isRunning = it !== undefined && it.state !== 'queued';
-        const isSure =
-          args.sure === true ||
-          !isRunning ||
-          (await confirm(
-            `Cancel ${title(it)}?`,
-            'It runs, and does not come back.',
-            'Cancel it',
-            'Keep it'
-          ));
-        return isSure ? model.api.cancel(id) : null;
-      })
+    execute: args => acts.cancel(Number(args.workload), args.sure === true)
   });
 
   app.commands.addCommand('gpu:extend', {
     label: args => `Extend by ${length(Number(args.seconds ?? HOUR))}`,
     isEnabled: args => args.workload !== undefined,
-    execute: args =>
-      guarded(async () => {
-        const it = await model.api.extend(Number(args.workload), Number(args.seconds ?? HOUR));
-        const now = model.now();
-        Notification.success(`${title(it)} has its GPU until ${when(it.ends_at, now)} now.`, {
-          autoClose: READ_MS
-        });
-        return it;
-      })
+    execute: args => acts.extend(Number(args.workload), Number(args.seconds ?? HOUR))
   });
 
   app.commands.addCommand('gpu:keep', {
     label: 'Keep a GPU although it is idle',
     isVisible: args => args.workload !== undefined,
-    execute: args => guarded(() => model.api.keep(Number(args.workload)))
+    execute: args => acts.keep(Number(args.workload))
   });
 
   app.commands.addCommand('gpu:clear-ended', {
@@ -248,12 +235,12 @@ function addWork(around: ISurroundings): void {
   app.commands.addCommand('gpu:let-go', {
     label: 'Let a paused job go',
     isVisible: args => args.workload !== undefined,
-    execute: args => guarded(() => model.api.letGo(Number(args.workload)))
+    execute: args => acts.letGo(Number(args.workload))
   });
 }
 
-function addFiles(around: ISurroundings): void {
-  const { app, model, settings } = around;
+function addFiles(around: IAround): void {
+  const { app, model, acts, settings } = around;
   const pathIn = (args: Args): string | null => text(args.path) ?? around.file();
 
   app.commands.addCommand('gpu:submit-file', {
@@ -262,7 +249,7 @@ function addFiles(around: ISurroundings): void {
     icon: gpuIcon,
     isVisible: args => canRun(pathIn(args) ?? ''),
     execute: args =>
-      guarded(async () => {
+      acts.guarded(async () => {
         const path = pathIn(args);
         if (path === null || !canRun(path)) {
           throw new Error('Choose a Python script, a shell script or a notebook.');
@@ -286,7 +273,7 @@ function addFiles(around: ISurroundings): void {
   });
 }
 
-function addLog(around: ISurroundings): void {
+function addLog(around: IAround): void {
   const { app, model } = around;
   const open = new Map<number, MainAreaWidget<LogView>>();
 
@@ -312,7 +299,7 @@ function addLog(around: ISurroundings): void {
 }
 
 /** The reservation that a command is about: by number, by kernel, or that of the notebook in front. */
-function find(around: ISurroundings, args: Args): WorkloadView | null {
+function find(around: IAround, args: Args): WorkloadView | null {
   const { state } = around.model;
   if (args.workload !== undefined) {
     return state.status?.workloads.find(it => it.id === Number(args.workload)) ?? null;
@@ -360,14 +347,4 @@ async function confirm(question: string, body: string, yes: string, no = 'Keep')
     buttons: [Dialog.cancelButton({ label: no }), Dialog.warnButton({ label: yes })]
   });
   return button.accept;
-}
-
-/** Do something; where it fails, say why and what now. */
-async function guarded<T>(act: () => Promise<T>): Promise<T | null> {
-  try {
-    return await act();
-  } catch (error) {
-    tellTrouble(error);
-    return null;
-  }
 }

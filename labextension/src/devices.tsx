@@ -17,7 +17,7 @@ import {
 import { MOST_MOMENTS, type GpuState, type Moment } from './fold';
 import { bytes, isKnown, memory, MISSING, plural, sentence, share } from './format';
 import { Badge, Meter, Section, Sentence, Sparkline, type Tone } from './parts';
-import { isFree, worksOn } from './select';
+import { freeText, isFree, worksOn } from './select';
 import type { CardView, DeviceView, IsolationView, Status, WorkloadView } from './types';
 
 /** All devices; without one a sentence that still offers the queue. */
@@ -25,20 +25,22 @@ export function Devices(props: {
   status: Status;
   history: GpuState['history'];
   now: number;
+  /** What can be done without any device. */
+  without: string;
+  /** What can be done with each, for operators. */
+  actions?: (it: DeviceView) => React.ReactNode;
 }): React.JSX.Element {
-  const { status, history, now } = props;
+  const { status, history, now, actions } = props;
   const { devices, cards = [] } = status;
   if (!devices.length && !cards.length) {
     return (
       <Section title="GPUs">
         <p className="jp-Gpu-text" data-gpu="no-devices">
-          No GPU on this server. Work can still wait in the queue: right click a script or a
-          notebook and choose “Run as GPU job”.
+          No GPU on this server. {props.without}
         </p>
       </Section>
     );
   }
-  const free = devices.filter(isFree).length;
   const row = (device: DeviceView): React.JSX.Element => (
     <DeviceRow
       key={device.uuid}
@@ -46,6 +48,7 @@ export function Devices(props: {
       moments={history[device.uuid] ?? []}
       works={worksOn(device, status)}
       now={now}
+      actions={actions?.(device)}
     />
   );
   return (
@@ -54,7 +57,7 @@ export function Devices(props: {
       aside={
         <>
           {status.simulated && <Badge tone="warn">simulated</Badge>}
-          {!status.simulated && <Isolation it={status.isolation} />} {free} of {devices.length} free
+          {!status.simulated && <Isolation it={status.isolation} />} {freeText(devices)}
         </>
       }
     >
@@ -141,6 +144,7 @@ export function DeviceRow(props: {
   moments: readonly Moment[];
   works: readonly WorkloadView[];
   now: number;
+  actions?: React.ReactNode;
 }): React.JSX.Element {
   const { device, works, now } = props;
   const isMine = works.some(it => it.is_mine);
@@ -178,6 +182,7 @@ export function DeviceRow(props: {
         </div>
       )}
       <Uses device={device} works={works} />
+      {props.actions}
     </li>
   );
 }

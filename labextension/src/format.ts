@@ -27,6 +27,11 @@ const WAITS: Readonly<Record<WaitingReason, string>> = {
   engine: 'there is no such GPU now',
   driver: 'no GPU can be read'
 };
+/** What reads otherwise of others' work. */
+const THEIR_WAITS: Partial<typeof WAITS> = {
+  quota: 'their quota is held',
+  budget: 'their GPU hours are used'
+};
 
 /** Whether it is a number that was measured. */
 export function isKnown(value: number | null | undefined): value is number {
@@ -198,7 +203,13 @@ export function stateWord(it: WorkloadView): string {
     return it.paused ? 'paused' : 'waiting';
   }
   if (it.state === 'active') {
-    return it.kind === 'job' ? (isKnown(it.started_at) ? 'running' : 'starting') : 'yours';
+    return it.kind === 'job'
+      ? isKnown(it.started_at)
+        ? 'running'
+        : 'starting'
+      : it.is_mine
+        ? 'yours'
+        : 'in use';
   }
   if (it.state === 'yielding') {
     return it.notice ? 'yielding' : 'clearing';
@@ -219,7 +230,8 @@ export function why(it: WorkloadView, caller: string | null = null): string {
     return sentence(said);
   }
   if (it.state === 'queued') {
-    const waits = it.paused ? WAITS.paused : it.waiting ? WAITS[it.waiting] : 'waits';
+    const words = it.is_mine ? WAITS : { ...WAITS, ...THEIR_WAITS };
+    const waits = it.paused ? words.paused : it.waiting ? words[it.waiting] : 'waits';
     return sentence(waits);
   }
   return it.state === 'ended' ? sentence(endText(it, caller)) : '';

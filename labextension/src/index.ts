@@ -14,18 +14,19 @@ import { IStatusBar } from '@jupyterlab/statusbar';
 import { Token } from '@lumino/coreutils';
 import { Signal } from '@lumino/signaling';
 
-import { Api } from './api';
 import { addCommands } from './commands';
 import { gpuIcon } from './icons';
-import { GpuModel, IGpuModel } from './model';
+import { GpuModel } from './model';
 import { notify } from './notify';
-import { GpuPanel } from './panel';
 import type { Run } from './parts';
 import type { ITarget } from './reserve';
 import { Restarts } from './restarts';
 import { addRunning } from './running';
+import { ServerApi } from './server';
 import { Settings } from './settings';
+import { GpuPanel } from './sidebar';
 import { StatusItem } from './statusbar';
+import { IGpuModel } from './token';
 import { KernelItem } from './toolbar';
 
 const CATEGORY = 'GPU';
@@ -46,7 +47,8 @@ const model: JupyterFrontEndPlugin<IGpuModel> = {
   description: 'Provides the GPUs of this server as the page knows them.',
   autoStart: true,
   provides: IGpuModel,
-  activate: app => new GpuModel(new Api(app.serviceManager.serverSettings), window.localStorage)
+  activate: app =>
+    new GpuModel(new ServerApi(app.serviceManager.serverSettings), window.localStorage)
 };
 
 /** Chooses: the settings. */

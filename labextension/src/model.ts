@@ -1,22 +1,34 @@
 /** What this page knows of the GPUs: one socket, one state, one signal, however many faces look at it. */
-import { Token } from '@lumino/coreutils';
 import type { IDisposable } from '@lumino/disposable';
 import { type ISignal, Signal } from '@lumino/signaling';
 
-import type { Api } from './api';
 import { fold, type GpuState, type Link, NOTHING, type Trouble } from './fold';
-import { Stream } from './stream';
 import { markOf } from './select';
+import type { ServerApi } from './server';
+import { type ISocket, Stream } from './stream';
 import type { Frame, RestartFrame, WorkloadView } from './types';
 
-/** The model of this page. */
-export interface IGpuModel {
-  readonly api: Api;
+/** What the model asks of whoever knows. */
+export interface ISource {
+  /** Open the stream. */
+  connect(): ISocket;
+  /** What a message of the stream says; null where it only shows that the other end lives. */
+  frameOf(text: string): Frame | null;
+  /** Find out why the stream could not be opened. */
+  diagnose(): Promise<{ link: Link; trouble: Trouble }>;
+  /** The caller's jobs that ended last. */
+  lately(): Promise<readonly WorkloadView[]>;
+  workload(id: number): Promise<WorkloadView>;
+}
+
+/** The model of this page; in JupyterLab what it asks is the server extension. */
+export interface IGpuModel<A extends ISource = ServerApi> {
+  readonly api: A;
   readonly state: GpuState;
   /** Emitted when the state changed, and now and then because time passed. */
-  readonly changed: ISignal<IGpuModel, GpuState>;
+  readonly changed: ISignal<IGpuModel<A>, GpuState>;
   /** Emitted when the server wants a kernel restarted, which a page does best. */
-  readonly restartAsked: ISignal<IGpuModel, RestartFrame>;
+  readonly restartAsked: ISignal<IGpuModel<A>, RestartFrame>;
   /** The server's clock in Unix seconds, in steps of ten, so that all faces say the same length of time. */
   now(): number;
   /** Take in the answer to a request, ahead of the stream. */
@@ -30,11 +42,6 @@ export interface IGpuModel {
 /** What the browser keeps for this page. */
 export type Memory = Pick<Storage, 'getItem' | 'setItem'>;
 
-export const IGpuModel = new Token<IGpuModel>(
-  'jupyter-gpu:IGpuModel',
-  'The GPUs of this server as this page knows them: devices, own work, quota, kernels.'
-);
-
 /** How often times are drawn anew although nothing else changed. */
 const STEP_SECONDS = 10;
 const TICK_MS = 1000 * STEP_SECONDS;
@@ -44,14 +51,15 @@ const SLEPT_MS = 30_000;
 const HIDDEN_MS = 30_000;
 
 /** The model itself. */
-export class GpuModel implements IGpuModel, IDisposable {
+export class GpuModel<A extends ISource> implements IGpuModel<A>, IDisposable {
   constructor(
-    readonly api: Api,
+    readonly api: A,
     private readonly _memory: Memory | null = null
   ) {
     this._stream = new Stream({
       connect: () => api.connect(),
       diagnose: () => api.diagnose(),
+      frameOf: text => api.frameOf(text),
       onFrame: frame => {
         this._take(frame);
       },
@@ -114,6 +122,11 @@ export class GpuModel implements IGpuModel, IDisposable {
     ];
     this._memory?.setItem(dismissedKey(this._state.status?.store_id), JSON.stringify(dismissed));
     this._set({ ...this._state, dismissed });
+  }
+
+  /** Open the stream anew: what is known of the connection may not be true any more. */
+  renew(): void {
+    this._stream.renew();
   }
 
   dispose(): void {
@@ -221,7 +234,7 @@ export class GpuModel implements IGpuModel, IDisposable {
   };
 
   private _onOnline = (): void => {
-    this._stream.renew();
+    this.renew();
   };
 
   private _state = NOTHING;

@@ -1,13 +1,12 @@
 /** Shows the notices of the state as notifications of JupyterLab, each once, with buttons that help. */
 import { Notification } from '@jupyterlab/apputils';
 
-import { Refusal } from './api';
-import { length, sentence } from './format';
+import { length } from './format';
 import type { IGpuModel } from './model';
 import { type Action, isWellEnded, type Notice, notices, together } from './notices';
 import type { Run } from './parts';
 import type { Settings } from './settings';
-import { plainText } from './words';
+import { troubleText } from './trouble';
 
 const HOUR = 3600;
 /** What is good news goes by itself. */
@@ -147,13 +146,6 @@ function button(action: Action, notice: Notice, run: Run): Notification.IAction 
         }
       };
   }
-}
-
-/** Why something did not work and what to do now, in the broker's words. */
-export function troubleText(error: unknown): string {
-  const message = sentence(error instanceof Error ? error.message : String(error));
-  const hint = error instanceof Refusal && error.hint ? ` ${sentence(error.hint)}` : '';
-  return plainText(message + hint);
 }
 
 /** Say it. */

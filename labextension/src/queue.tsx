@@ -11,7 +11,14 @@ import { endWord } from './words';
 export const HOUR = 3600;
 
 /** One's own live work, and how many wait in each queue. */
-export function Work(props: IPartProps & { state: GpuState; status: Status }): React.JSX.Element {
+export function Work(
+  props: IPartProps & {
+    state: GpuState;
+    status: Status;
+    /** What to do who has nothing yet. */
+    begin: string;
+  }
+): React.JSX.Element {
   const { state, status, now, run } = props;
   const mine = myWork(status);
   const more = status.more_of_mine ?? 0;
@@ -20,8 +27,7 @@ export function Work(props: IPartProps & { state: GpuState; status: Status }): R
       {mine.length === 0 && (
         <p className="jp-Gpu-text">
           Nothing of yours runs or waits.
-          {status.devices.length > 0 &&
-            ' Reserve a GPU for a notebook below, or right click a script or a notebook and choose “Run as GPU job”.'}
+          {status.devices.length > 0 && ` ${props.begin}`}
         </p>
       )}
       <ul className="jp-Gpu-list">
@@ -80,7 +86,7 @@ export function WorkRow(
 }
 
 /** What the state and the facts do not say already. */
-function said(it: WorkloadView, caller: string | null): string {
+export function said(it: WorkloadView, caller: string | null): string {
   switch (it.state) {
     case 'queued':
       return why(it);
@@ -139,7 +145,7 @@ export function toneOf(it: WorkloadView): Tone {
     case 'queued':
       return 'plain';
     case 'active':
-      return it.overtime ? 'warn' : it.kind === 'job' ? 'good' : 'mine';
+      return it.overtime ? 'warn' : it.kind === 'job' ? 'good' : it.is_mine ? 'mine' : 'plain';
     case 'yielding':
       return 'warn';
     case 'ended':

@@ -8,7 +8,7 @@ import type { INotebookTracker } from '@jupyterlab/notebook';
 
 import { sentence } from './format';
 import type { IGpuModel } from './model';
-import { troubleText } from './notify';
+import { troubleText } from './trouble';
 
 const READ_MS = 5000;
 

@@ -21,6 +21,11 @@ export function isFree(device: DeviceView): boolean {
   return troubleOf(device) === null && !device.workloads?.length;
 }
 
+/** How many of some devices are free: "2 of 4 free". */
+export function freeText(devices: readonly DeviceView[]): string {
+  return `${devices.filter(isFree).length} of ${devices.length} free`;
+}
+
 /** Whether a device, or of a shared one so much memory, could be granted now. */
 function isFreeFor(device: DeviceView, memory: number): boolean {
   return memory ? troubleOf(device) === null && (roomIn(device) ?? 0) >= memory : isFree(device);
@@ -61,7 +66,7 @@ export function classes(status: Status): readonly ClassHere[] {
   return names.map(name => {
     const kin = status.devices.filter(it => it.device_class === name);
     const isSingle = kin.every(isPart);
-    const free = `${kin.filter(isFree).length} of ${kin.length} free`;
+    const free = freeText(kin);
     return { name, text: isSingle ? `${free}, one at a time` : free, isSingle };
   });
 }

@@ -18,6 +18,8 @@ export interface IStreamOptions {
   readonly connect: () => ISocket;
   /** Find out why a socket could not be opened: browsers do not tell. */
   readonly diagnose: () => Promise<{ link: Link; trouble: Trouble }>;
+  /** What a message says; null where it only shows that the other end lives. */
+  readonly frameOf: (text: string) => Frame | null;
   readonly onFrame: (frame: Frame) => void;
   readonly onTrouble: (link: Link, trouble: Trouble) => void;
   /** From 0 to 1; spreads the pages of many users. */
@@ -113,7 +115,10 @@ export class Stream {
       return;
     }
     this._tries = 0;
-    this._options.onFrame(JSON.parse(data) as Frame);
+    const frame = this._options.frameOf(data);
+    if (frame !== null) {
+      this._options.onFrame(frame);
+    }
   }
 
   private _closed(socket: ISocket): void {

@@ -5,7 +5,7 @@ import * as React from 'react';
 
 import { type IJobText, JobFields, jobFlaw, jobOf } from './jobform';
 import type { IGpuModel } from './model';
-import { troubleText } from './notify';
+import { troubleText } from './trouble';
 import { jobQueues } from './select';
 import type { IChoices } from './settings';
 import type { Status, WorkloadView } from './types';

@@ -44,7 +44,7 @@ const row = (more: object, works: ReturnType<typeof work>[] = []): React.ReactEl
   <DeviceRow device={device(0, more)} moments={[]} works={works} now={NOON} />
 );
 const list = (more: Partial<Status>): React.ReactElement => (
-  <Devices status={status(more)} history={{}} now={NOON} />
+  <Devices status={status(more)} history={{}} now={NOON} without="" />
 );
 
 describe('a device', () => {

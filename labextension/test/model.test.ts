@@ -1,8 +1,7 @@
 import assert from 'node:assert/strict';
 import { afterEach, beforeEach, describe, it, mock } from 'node:test';
 
-import type { Api } from '../src/api';
-import { GpuModel, type Memory } from '../src/model';
+import { GpuModel, type ISource, type Memory } from '../src/model';
 import { openAlerts } from '../src/select';
 import type { ISocket } from '../src/stream';
 import type { Frame, WorkloadView } from '../src/types';
@@ -43,6 +42,10 @@ class Server {
     return socket;
   }
 
+  frameOf(text: string): Frame {
+    return JSON.parse(text) as Frame;
+  }
+
   diagnose(): Promise<unknown> {
     return Promise.resolve({ link: 'lost', trouble: { message: 'gone', hint: null } });
   }
@@ -69,7 +72,7 @@ async function settle(): Promise<void> {
 describe('the model of a page', () => {
   let page: Page;
   let server: Server;
-  let model: GpuModel;
+  let model: GpuModel<ISource>;
 
   beforeEach(() => {
     mock.timers.enable({ apis: ['setTimeout', 'setInterval', 'Date'], now: NOON * 1000 });
@@ -77,7 +80,7 @@ describe('the model of a page', () => {
     Object.assign(globalThis, { document: page, window: globalThis });
     Object.assign(globalThis, { addEventListener: () => 0, removeEventListener: () => 0 });
     server = new Server();
-    model = new GpuModel(server as unknown as Api);
+    model = new GpuModel(server as unknown as ISource);
   });
 
   afterEach(() => {
@@ -155,17 +158,17 @@ describe('the model of a page', () => {
       getItem: name => kept.get(name) ?? null,
       setItem: (name, value) => kept.set(name, value)
     };
-    const say = (of: GpuModel, ...keys: string[]): readonly string[] => {
+    const say = (of: GpuModel<ISource>, ...keys: string[]): readonly string[] => {
       const alerts = keys.map(key => ({ key, since: NOON, text: 'It is hot' }));
       server.socket.say({ type: 'status', status: status({ alerts }) });
       return openAlerts(of.state).map(alert => alert.key);
     };
-    const page_ = new GpuModel(server as unknown as Api, memory);
+    const page_ = new GpuModel(server as unknown as ISource, memory);
     assert.deepEqual(say(page_, 'a', 'b'), ['a', 'b']);
     page_.dismiss('a');
     assert.deepEqual(say(page_, 'a', 'b'), ['b']);
     page_.dispose();
-    const again = new GpuModel(server as unknown as Api, memory);
+    const again = new GpuModel(server as unknown as ISource, memory);
     assert.deepEqual(say(again, 'a', 'b'), ['b']);
     say(again, 'b');
     again.dismiss('b');
@@ -173,7 +176,7 @@ describe('the model of a page', () => {
     assert.equal(again.state.dismissed.length, 1);
     again.dispose();
     kept.set([...kept.keys()][0], 'no JSON');
-    const last = new GpuModel(server as unknown as Api, memory);
+    const last = new GpuModel(server as unknown as ISource, memory);
     assert.deepEqual(say(last, 'b'), ['b']);
     last.dispose();
   });

@@ -53,10 +53,10 @@ describe('a device', () => {
 });
 
 describe('a server without devices', () => {
-  it('says so, and still offers the queue', () => {
-    const said = text(<Devices status={status({ devices: [] })} history={{}} now={NOON} />);
-    assert.match(said, /No GPU on this server/);
-    assert.match(said, /Run as GPU job/);
+  it('says so, and what can be done without any', () => {
+    const none = status({ devices: [] });
+    const said = text(<Devices status={none} history={{}} now={NOON} without="Run a job." />);
+    assert.match(said, /No GPU on this server\. Run a job\./);
   });
 });
 
@@ -89,6 +89,7 @@ describe('a workload', () => {
       <Work
         state={state({ workloads: [waits] })}
         status={status({ workloads: [waits] })}
+        begin=""
         now={NOON}
         run={run}
       />
@@ -100,7 +101,7 @@ describe('a workload', () => {
   it('that the document leaves out is counted', () => {
     const many = status({ workloads: [work(1)], more_of_mine: 3 });
     assert.match(
-      text(<Work state={state()} status={many} now={NOON} run={run} />),
+      text(<Work state={state()} status={many} begin="" now={NOON} run={run} />),
       /3 waiting jobs/
     );
   });

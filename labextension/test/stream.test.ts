@@ -49,6 +49,7 @@ describe('the stream', () => {
     [sockets, frames, links] = [[], [], []];
     reason = { link: 'lost', trouble: { message: 'gone', hint: null } };
     stream = new Stream({
+      frameOf: text => (text === '{}' ? null : (JSON.parse(text) as Frame)),
       connect: () => {
         sockets.push(new Socket());
         return sockets[sockets.length - 1];

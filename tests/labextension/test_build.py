@@ -22,6 +22,7 @@ from tests.house.generators import types_ts
 ROOT = Path(__file__).parents[2]
 SOURCE = ROOT / "labextension"
 BUILT = ROOT / "jupyter_gpu" / "labextension"
+PAGE = ROOT / "jupyter_gpu" / "page"
 MOST_BUNDLE_BYTES = 250_000
 NO_NODE = "needs what npm installs: (cd labextension && npm ci)"
 
@@ -80,8 +81,9 @@ echo "$@" >> ../said
 case "$1" in
   ci) /bin/mkdir -p node_modules && echo {} > node_modules/.package-lock.json ;;
   run)
-    built=../jupyter_gpu/labextension
-    /bin/rm -rf $built && /bin/mkdir -p $built && echo {} > $built/package.json ;;
+    for built in ../jupyter_gpu/labextension ../jupyter_gpu/page; do
+      /bin/rm -rf $built && /bin/mkdir -p $built && echo {} > $built/package.json
+    done ;;
 esac
 """
 
@@ -172,10 +174,10 @@ def test_who_skips_npm_gets_no_old_build(hook, tree, programs, monkeypatch):
     monkeypatch.setenv(hook.SKIP, "1")
     assert it.dependencies() == []
     it.initialize("editable", {})
-    built = tree / "jupyter_gpu" / "labextension"
-    assert (built / "package.json").exists()
+    both = [tree / "jupyter_gpu" / name for name in ("labextension", "page")]
+    assert all((built / "package.json").exists() for built in both)
     it.initialize("standard", {})
-    assert list(built.iterdir()) == []
+    assert [list(built.iterdir()) for built in both] == [[], []]
 
 
 def test_without_npm_or_when_it_fails_the_error_says_what_to_do(hook, tree, programs):
