@@ -103,6 +103,12 @@ def format_bytes(size: float | None) -> str:
     return f"{sign}{whole}.{tenth}{unit}" if tenth else f"{sign}{whole}{unit}"
 
 
+def format_hours(milliseconds: int) -> str:
+    """Hours of use to one decimal, like "1.5"; the unit is said beside them."""
+    tenths = round(milliseconds * 10 / 3_600_000)
+    return f"{tenths // 10}" if tenths % 10 == 0 else f"{tenths / 10:.1f}"
+
+
 def format_when(when: float | None, now: float, *, tz: tzinfo | None = None) -> str:
     """Write an instant as people say it at `now`: "14:05", "tomorrow 14:05", "Thu 14:05", "2026-12-24 14:05".
 

@@ -22,6 +22,7 @@ from ..model import (
     Holder,
     Kind,
     MarkedView,
+    OfferPage,
     QuotaPage,
     Renewal,
     State,
@@ -228,6 +229,10 @@ class AsyncClient(Finder):
     async def quota(self) -> QuotaPage:
         """Every bound that concerns you, and what is left."""
         return await self._send(calls.quota())
+
+    async def offers(self, team: str | None = None) -> OfferPage:
+        """Your profiles, and what asking by each would come to now."""
+        return await self._send(calls.offers(team))
 
     async def broker(self) -> BrokerView:
         """Which broker answers."""

@@ -27,6 +27,7 @@ from ..model import (
     MarkBody,
     MarkedView,
     MoveBody,
+    OfferPage,
     QuotaPage,
     ReleaseBody,
     Renewal,
@@ -379,6 +380,11 @@ def forget(device: str) -> Call[DeviceView]:
 def quota() -> Call[QuotaPage]:
     """GET /quota."""
     return _get("/quota", _as(QuotaPage))
+
+
+def offers(team: str | None = None) -> Call[OfferPage]:
+    """GET /offers."""
+    return _get("/offers", _as(OfferPage), team=team)
 
 
 def broker() -> Call[BrokerView]:

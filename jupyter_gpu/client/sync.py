@@ -20,6 +20,7 @@ from ..model import (
     Holder,
     Kind,
     MarkedView,
+    OfferPage,
     QuotaPage,
     Renewal,
     State,
@@ -215,6 +216,10 @@ class Client(Finder):
     def quota(self) -> QuotaPage:
         """Every bound that concerns you, and what is left."""
         return self._send(calls.quota())
+
+    def offers(self, team: str | None = None) -> OfferPage:
+        """Your profiles, and what asking by each would come to now."""
+        return self._send(calls.offers(team))
 
     def broker(self) -> BrokerView:
         """Which broker answers."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from ..model import Kind, State, WaitingReason, Workload, World
 from .forecast import expected_end_at
-from .placement import avoided, is_well, suits
+from .placement import avoided, has_room, is_well, suits
 from .victims import grace_seconds, is_in_overtime
 
 _KNOWABLE = (WaitingReason.DEVICES, WaitingReason.CLEARING)
@@ -16,11 +16,14 @@ _KNOWABLE = (WaitingReason.DEVICES, WaitingReason.CLEARING)
 
 def expected_start_at(world: World, it: Workload, now: float, ahead: int) -> float | None:
     """The instant by which the first in its queue may expect to start; None for all others, and where nobody knows."""
-    if ahead > 0 or it.state is not State.QUEUED or it.waiting not in _KNOWABLE or it.ask.memory_bytes is not None:
+    if ahead > 0 or it.state is not State.QUEUED or it.waiting not in _KNOWABLE:
         return None
     kept_from = avoided(world, it, now)
+    # A part of a device is there at the latest when all who share it have left.
     ends = [
-        max((leaves_by(world, other, it, now) for other in world.holders_of(device.uuid)), default=now)
+        now
+        if has_room(world, device, it.ask)
+        else max((leaves_by(world, other, it, now) for other in world.holders_of(device.uuid)), default=now)
         for device in world.devices.values()
         if suits(device, it.ask) and is_well(device) and device.uuid not in kept_from
     ]

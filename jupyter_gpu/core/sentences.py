@@ -66,8 +66,24 @@ def _devices_text(world: World, it: Workload) -> str:
     return ", ".join(world.devices[uuid].title for uuid in uuids) or "no GPU"
 
 
+def why(world: World, it: Workload, caller: Caller, now: float, *, says_when: bool) -> str:
+    """Why it waits, for faces that say its place and what can be done in their own way.
+
+    `says_when`: with the ends of what holds its devices, which only confuse beside the expected start.
+    """
+    return _why(world, it, caller, now, "", says_when=says_when).strip()
+
+
 def _why_waiting(world: World, it: Workload, caller: Caller, now: float, ahead: int) -> str:
     where = f"You are first in queue {it.queue}." if ahead == 0 else f"{ahead} ahead in queue {it.queue}."
+    if it.waiting in (WaitingReason.DEVICES, WaitingReason.DEPENDENCY):
+        at = expected_start_at(world, it, now, ahead)
+        expected = "" if at is None else f" Expected by about {format_when(at, now)}."
+        where = f"{where}{expected} Leave the line with `jupyter gpu cancel {it.id}`."
+    return _why(world, it, caller, now, where, says_when=True)
+
+
+def _why(world: World, it: Workload, caller: Caller, now: float, where: str, *, says_when: bool) -> str:
     match it.waiting:
         case WaitingReason.PAUSED:
             detail = f" {it.detail}." if it.detail else ""
@@ -92,11 +108,8 @@ def _why_waiting(world: World, it: Workload, caller: Caller, now: float, ahead: 
         case WaitingReason.ENGINE:
             return f"{_why_none_is_there(world, it, caller)}. {where}"
         case _:
-            way_out = f"Leave the line with `jupyter gpu cancel {it.id}`."
-            at = expected_start_at(world, it, now, ahead)
-            expected = "" if at is None else f" Expected by about {format_when(at, now)}."
-            what = f"{_how_many_are_free(world, it, now)}: {_who_holds(world, it, caller, now)}"
-            return f"{what}. {where}{expected} {way_out}"
+            who = _who_holds(world, it, caller, now, says_when=says_when)
+            return f"{_how_many_are_free(world, it, now)}: {who}. {where}"
 
 
 def _again_text(world: World, it: Workload, now: float) -> str:
@@ -140,7 +153,7 @@ def _what_it_has(device: Device, caller: Caller) -> str:
     return f"{device.title} {', and '.join(parts)}"
 
 
-def _who_holds(world: World, it: Workload, caller: Caller, now: float) -> str:
+def _who_holds(world: World, it: Workload, caller: Caller, now: float, *, says_when: bool) -> str:
     """Like "GPU 0 is reserved by ada until 14:05, GPU 1 runs job 12"; what one is short of when nobody holds it."""
     kept_from = avoided(world, it, now)
     parts = []
@@ -148,20 +161,23 @@ def _who_holds(world: World, it: Workload, caller: Caller, now: float) -> str:
         if suits(device, it.ask):
             if is_well(device) and device.uuid in kept_from:
                 parts.append(f"an attempt of it died of the hardware of {device.title}")
-            parts += _what_is_on(world, device, it, caller, now)
+            parts += _what_is_on(world, device, it, caller, now, says_when=says_when)
     if not parts:
         return f"{it.ask.devices} are wanted together, and those before you in line come first"
     more = len(parts) - MOST_NAMED
     return ", ".join(parts[:MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
 
 
-def _what_is_on(world: World, device: Device, it: Workload, caller: Caller, now: float) -> list[str]:
+def _what_is_on(
+    world: World, device: Device, it: Workload, caller: Caller, now: float, *, says_when: bool
+) -> list[str]:
     """What is wrong with a device, what is short on it, or who holds it."""
     wrong = [] if is_well(device) else [_what_it_has(device, caller)]
     has = None if wrong else _bytes_that_count(world, device, it.ask)
     if has is not None:
         return [] if has_room(world, device, it.ask) else [f"{device.title} has {format_bytes(has)} free"]
-    return wrong + [_who_is_on(world, device, other, caller, now) for other in world.holders_of(device.uuid)]
+    at = now if says_when else None
+    return wrong + [_who_is_on(world, device, other, caller, at) for other in world.holders_of(device.uuid)]
 
 
 def _bytes_that_count(world: World, device: Device, ask: Ask) -> int | None:
@@ -172,8 +188,10 @@ def _bytes_that_count(world: World, device: Device, ask: Ask) -> int | None:
     return free_bytes(world, device) if is_free else None
 
 
-def _who_is_on(world: World, device: Device, other: Workload, caller: Caller, now: float) -> str:
+def _who_is_on(world: World, device: Device, other: Workload, caller: Caller, now: float | None) -> str:
+    """Like "GPU 0 is reserved by ada until 14:05"; without the end where no `now` is given."""
     who = f" by {other.owner}" if may_see_names(world, other, caller) else ""
-    until = f" until {format_when(other.lease.ends_at, now)}" if other.lease and other.lease.ends_at else ""
+    ends_at = other.lease.ends_at if other.lease else None
+    until = "" if ends_at is None or now is None else f" until {format_when(ends_at, now)}"
     verb = f"is reserved{who}" if other.kind is Kind.RESERVATION else f"runs job {other.id}"
     return f"{device.title} {verb}{until}"

@@ -17,6 +17,7 @@ from ..model import (
     IsolationView,
     Lease,
     Notice,
+    Profile,
     ProfileView,
     QuotaRule,
     QuotaView,
@@ -31,7 +32,7 @@ from .forecast import ahead_of
 from .names import may_see_names
 from .outlook import expected_start_at
 from .quota import HOUR_MS, Binding, Ledger, available_again_at, bind
-from .sentences import sentence
+from .sentences import sentence, why
 from .victims import is_in_overtime
 
 __all__ = [
@@ -71,6 +72,8 @@ def view(
     ahead = ahead_of(world, it) if alone and it.state is State.QUEUED else ahead
     names = may_see_names(world, it, caller)
     may_look = is_mine or caller.is_operator
+    expected_at = None if ahead is None else expected_start_at(world, it, now, ahead)
+    waits_alone = alone and it.state is State.QUEUED
     return WorkloadView(
         **{name: getattr(it, name) for name in _SEEN_BY_ALL},
         **_of_lease(it.lease),
@@ -78,8 +81,9 @@ def view(
         team=it.team if names else None,
         name=it.name if names else None,
         reason=sentence(world, it, caller, now, ahead) if alone or explained else "",
+        why=why(world, it, caller, now, says_when=expected_at is None) if waits_alone else "",
         ahead=ahead,
-        expected_start_at=None if ahead is None else expected_start_at(world, it, now, ahead),
+        expected_start_at=expected_at,
         overtime=is_in_overtime(it, now),
         holder=it.holder if may_look else None,
         notice=notice_of(it, with_detail=may_look),
@@ -154,20 +158,22 @@ def status(
 def profile_views(world: World, caller: Caller) -> tuple[ProfileView, ...]:
     """The profiles that the caller may use, in the admin's order."""
     teams = world.policy.teams_of(caller.name, caller.groups)
-    return tuple(
-        ProfileView(
-            name=it.name,
-            title=it.title or it.name,
-            description=it.description,
-            devices=it.devices,
-            device_class=it.device_class,
-            memory_bytes=it.memory_bytes,
-            duration_seconds=it.duration_seconds,
-            queue=it.queue,
-            for_servers=it.for_servers,
-            for_kernels=it.for_kernels,
-        )
-        for it in world.policy.profiles_for(caller.name, teams)
+    return tuple(profile_view(it) for it in world.policy.profiles_for(caller.name, teams))
+
+
+def profile_view(it: Profile) -> ProfileView:
+    """A profile without whose it is."""
+    return ProfileView(
+        name=it.name,
+        title=it.title or it.name,
+        description=it.description,
+        devices=it.devices,
+        device_class=it.device_class,
+        memory_bytes=it.memory_bytes,
+        duration_seconds=it.duration_seconds,
+        queue=it.queue,
+        for_servers=it.for_servers,
+        for_kernels=it.for_kernels,
     )
 
 

@@ -83,6 +83,7 @@ from .nouns import (
     pack_bytes,
     unpack_bytes,
 )  # fmt: skip
+from .offers import OfferPage, OfferView
 from .policy import (
     BUCKET_SECONDS,
     EACH,
@@ -143,6 +144,8 @@ __all__ = [
     "Move",
     "MoveBody",
     "Notice",
+    "OfferPage",
+    "OfferView",
     "Outcome",
     "PartRule",
     "Pause",

@@ -60,6 +60,8 @@ class WorkloadView(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     waiting: WaitingReason | None = None
     #: A sentence: why it waits or how it stands, and what can be done.
     reason: str = ""
+    #: Of one that waits, asked for by itself: why, without its place and what can be done, which are said elsewhere.
+    why: str = ""
     #: Workloads before it in its queue; 0 is first in line.
     ahead: int | None = None
     expected_start_at: float | None = None

@@ -181,6 +181,7 @@ export interface WorkloadView {
   readonly priority: number;
   readonly waiting?: WaitingReason | null;
   readonly reason?: string;
+  readonly why?: string;
   readonly ahead?: number | null;
   readonly expected_start_at?: number | null;
   readonly paused?: boolean;
@@ -215,10 +216,6 @@ export interface UseView {
   readonly memory_bytes?: number | null;
   readonly name?: string;
   readonly user?: string | null;
-  readonly owner?: string | null;
-  readonly server?: string | null;
-  readonly notebook?: string;
-  readonly claim?: string;
   readonly workload?: number | null;
   readonly where?: string;
 }
@@ -454,12 +451,5 @@ export interface RestartFrame {
   readonly reason: string;
 }
 
-/** What this server finds of itself; nobody but who it runs for is told, and no broker. */
-export interface ServerFrame {
-  readonly type: 'server';
-  readonly isolation: IsolationView | null;
-}
-
 /** One message of the stream. */
-export type Frame =
-  StatusFrame | ChangeFrame | KernelsFrame | BrokerFrame | RestartFrame | ServerFrame;
+export type Frame = StatusFrame | ChangeFrame | KernelsFrame | BrokerFrame | RestartFrame;

@@ -49,6 +49,7 @@ from .application import Api
 from .base import PREFIX, Base, endpoint
 from .bounds import as_reason
 from .log import Log
+from .offers import Offers
 from .openapi import document
 from .stream import Fanout, Stream
 from .submissions import SUBMIT_BYTES, Accepting, Submissions, SubmitQuery
@@ -330,6 +331,7 @@ ROUTES: list[tuple[str, type[Base]]] = [
     ("/devices/([^/]+)/uncordon", UncordonHandler),
     ("/devices/([^/]+)/drain", DrainHandler),
     ("/quota", Quota),
+    ("/offers", Offers),
     ("/broker", Broker),
     ("/broker/stop", Stop),
     ("/stream", Stream),

@@ -1,0 +1,51 @@
+"""What the caller may ask for by name, and what each would come to now: for pages on which somebody chooses."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from ...core.offers import offer
+from ...model import Caller, OfferPage, Policy
+from .base import Base, endpoint
+
+if TYPE_CHECKING:
+    from ..loop import Loop
+
+
+class OffersQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The team that it is to count for; the usual one of theirs else."""
+
+    team: str | None = None
+
+
+class Offers(Base):
+    """/offers."""
+
+    @endpoint(OfferPage, query=OffersQuery)
+    async def get(self, query: OffersQuery) -> OfferPage:
+        """The profiles that are the caller's, and what asking by each would come to now: nothing is asked by it."""
+        return await offers(self.loop, self.caller, query.team)
+
+
+async def offers(loop: Loop, caller: Caller, team: str | None) -> OfferPage:
+    """Decide each by itself, and let others be served in between: behind a long line each costs a step."""
+    blind = not await loop.sights.knows_devices()
+    policy = loop.world.policy
+    teams = policy.teams_of(caller.name, caller.groups)
+    found = []
+    for profile in policy.profiles_for(caller.name, teams):
+        found.append(offer(loop.world, profile, caller, loop.now(), team=team, blind=blind))
+        await asyncio.sleep(0)
+    return OfferPage(items=tuple(found), teams=teams, teams_differ=_by_team(policy))
+
+
+def _by_team(policy: Policy) -> bool:
+    """Whether a rule looks at the team."""
+    return (
+        any(rule.team is not None for rule in policy.quotas)
+        or any(queue.teams for queue in policy.queues)
+        or any(hold.teams for hold in policy.holds)
+    )

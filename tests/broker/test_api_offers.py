@@ -1,0 +1,61 @@
+"""GET /offers: what each profile would come to now, for whom it is asked, and that nothing is asked by it."""
+
+from typing import Any
+
+from jupyter_gpu.model import Policy, Profile, QuotaRule
+from tests.conftest import Places
+
+from .api_ground import an_api, play
+
+PROFILES = (
+    Profile(name="none", title="No GPU", devices=0),
+    Profile(name="one", title="One GPU", devices=1, duration_seconds=3600),
+    Profile(name="graces", devices=1, users=("grace",)),
+    Profile(name="many", devices=64),
+)
+
+
+def by_name(page: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """The offers of an answer."""
+    return {it["profile"]["name"]: it for it in page["items"]}
+
+
+def test_one_sees_what_is_ones_own_and_what_it_would_come_to(tmp_runtime: Places) -> None:
+    """In the admin's order; before and after somebody else takes what there is."""
+
+    async def story() -> None:
+        async with an_api(tmp_runtime.runtime_dir, policy=Policy(profiles=PROFILES)) as broker:
+            ada, grace = broker.as_("ada"), broker.as_("grace")
+            before = (await ada.get("/offers")).json()
+            assert list(by_name(before)) == ["none", "one", "many"]
+            assert by_name(before)["one"]["starts_now"]
+            assert "cannot be had" in by_name(before)["many"]["refused"]
+            assert (before["teams"], before.get("teams_differ")) == (["everyone"], None)
+
+            await grace.post("/workloads", json={"kind": "reservation", "profile": "graces"})
+            after = by_name((await ada.get("/offers")).json())["one"]
+            assert (after["starts_now"], after["waiting"], after["ahead"]) == (False, "devices", 0)
+            assert after["expected_start_at"] > broker.loop.now()
+            assert (await ada.get("/workloads?mine=true")).json()["items"] == []
+
+    play(story)
+
+
+def test_it_is_counted_for_the_team_that_is_named(tmp_runtime: Places) -> None:
+    """A team that one is not in is refused as it would be at the ask; whether teams matter is said."""
+    quotas = (QuotaRule(team="speech", devices=0),)
+    policy = Policy(profiles=PROFILES, quotas=quotas, teams={"speech": ("ada",), "vision": ("ada",)})
+
+    async def story() -> None:
+        async with an_api(tmp_runtime.runtime_dir, policy=policy) as broker:
+            ada = broker.as_("ada")
+            usual, vision, others = [
+                (await ada.get(f"/offers{query}")).json() for query in ("", "?team=vision", "?team=audio")
+            ]
+            assert (usual["teams"], usual["teams_differ"]) == (["speech", "vision"], True)
+            assert by_name(usual)["one"]["never"]
+            assert by_name(vision)["one"]["starts_now"]
+            assert "is not in the team 'audio'" in by_name(others)["one"]["refused"]
+            assert (await ada.get("/offers?teem=vision")).status_code == 422
+
+    play(story)
