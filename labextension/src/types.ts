@@ -216,6 +216,10 @@ export interface UseView {
   readonly memory_bytes?: number | null;
   readonly name?: string;
   readonly user?: string | null;
+  readonly owner?: string | null;
+  readonly server?: string | null;
+  readonly notebook?: string;
+  readonly claim?: string;
   readonly workload?: number | null;
   readonly where?: string;
 }
@@ -451,5 +455,12 @@ export interface RestartFrame {
   readonly reason: string;
 }
 
+/** What this server finds of itself; nobody but who it runs for is told, and no broker. */
+export interface ServerFrame {
+  readonly type: 'server';
+  readonly isolation: IsolationView | null;
+}
+
 /** One message of the stream. */
-export type Frame = StatusFrame | ChangeFrame | KernelsFrame | BrokerFrame | RestartFrame;
+export type Frame =
+  StatusFrame | ChangeFrame | KernelsFrame | BrokerFrame | RestartFrame | ServerFrame;
