@@ -1,8 +1,8 @@
 """Whether a device node can be opened: tried by the very process that asks, and closed at once.
 
 One answer for each node, and a refusal is only what the kernel refused: that is what is called kept, of jobs and of
-servers. Never of a device that is leased: to open it powers a card up. Standard library only, and nothing of ours: the
-engine hands this file on as an open one, to where our folders cannot be read.
+servers. Nobody tries what is leased to them: to open it powers a card up. Standard library only, and nothing of ours:
+the engine hands this file on as an open one, to where our folders cannot be read.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
     from ..client import Client
-    from ..model import Holder, Script, WorkloadView
+    from ..model import Holder, IsolationView, Script, Status, WorkloadView
 
 R = TypeVar("R")
 T = TypeVar("T")
@@ -86,6 +86,10 @@ class Face:
 
         self._opened.append(Client(self.url, start=False))
         return self._opened[-1]
+
+    def own_isolation(self, status: Status) -> IsolationView | None:  # noqa: ARG002 - a kernel looks into it
+        """How the server that this runs in is kept from other GPUs, where that is tried and told with the status."""
+        return None
 
     def close(self) -> None:
         """Let go what was opened here."""

@@ -128,9 +128,8 @@ def _of_devices(
     yield from devices.alert_checks(status)
     isolation = None if view is None else view.isolation or (None if status is None else status.isolation)
     yield devices.isolation_check(isolation, status)
-    visible = devices.visible_check(environ, status)
-    if visible is not None:
-        yield visible
+    told = (devices.own_check(status, environ), devices.visible_check(environ, status))
+    yield from (it for it in told if it is not None)
 
 
 def _of_place(view: BrokerView | None, folder: Path) -> Iterator[Check]:

@@ -17,6 +17,7 @@ from typing import NamedTuple
 
 from .. import pins
 from ..model import BrokerView, CardView, Condition, DeviceView, DriverView, IsolationView, Status, UseKind
+from ..own_reach import find_out, is_closed_by_mode, question
 from .doctor import Check
 from .doctor_machine import slurp
 from .picture import in_rows
@@ -200,9 +201,13 @@ def permission_checks(root: Path = Path("/")) -> Iterator[Check]:
                 remedy="`sudo nvidia-modprobe -u -c 0` makes them, as `nvidia-smi` does; in a container, give it GPUs.",
             )
         return
-    closed = [_closed(it) for it in nodes if not os.access(it, os.R_OK | os.W_OK)]
+    shut = [it for it in nodes if not os.access(it, os.R_OK | os.W_OK)]
+    closed = [_closed(it) for it in shut if is_closed_by_mode(it)]
     if closed:
         yield _closed_check(closed)
+    elif shut:  # the rules of a unit or a container: that is how a server is kept from the GPUs of others
+        text = f"{len(shut)} of {len(nodes)} of /dev/nvidia* withheld from here by more than their own permissions"
+        yield Check(name="permissions", state="ok", text=text)
     elif not (dev / "nvidia-uvm").exists():
         yield Check(
             name="permissions",
@@ -272,6 +277,22 @@ def isolation_check(isolation: IsolationView | None, status: Status | None) -> C
         text=f"advisory: a job is told which GPUs are its own, and nothing keeps it from the others{detail}",
         remedy="A broker that runs as root uses cgroups; one that does not needs Linux 5.19 or newer with Landlock, or "
         "bubblewrap. docs/devices.md says what each costs.",
+    )
+
+
+def own_check(status: Status | None, environ: Mapping[str, str]) -> Check | None:
+    """Say whether the hub's server that this runs in is kept from other GPUs: it is tried here and now."""
+    kernel = environ.get(pins.KERNEL)
+    asked = None if status is None else question(status, environ, {kernel} if kernel else ())
+    if asked is None:
+        return None
+    found = find_out(asked)
+    word, by = ("enforced", f" by {found.by or 'the system'}") if found.enforced else ("advisory", "")
+    return Check(
+        name="this server",
+        state="ok" if found.enforced else "warn",
+        text=f"{word}{by} ({found.detail})",
+        remedy="" if found.enforced else "docs/hub.md says which spawners keep servers apart. It is the hub's admin's.",
     )
 
 

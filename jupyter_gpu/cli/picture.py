@@ -118,6 +118,12 @@ def badge(isolation: IsolationView) -> str:
     return "isolation enforced" + (f" ({safe(isolation.by)})" if isolation.by else "")
 
 
+def own_text(isolation: IsolationView) -> Text:
+    """Say whether the server that this runs in is kept from GPUs that are not its own, and if not, why."""
+    why = "" if isolation.enforced else f": {safe(isolation.detail)}"
+    return Text(f"This server: {badge(isolation)}{why}", style="dim" if isolation.enforced else "yellow")
+
+
 def _heading(text: str) -> Text:
     return Text(text, style="bold")
 

@@ -41,9 +41,12 @@ def status(face: Face, watch: bool) -> None:
 
 def show_status(face: Face, found: Status) -> None:
     """Draw the document once."""
-    from .picture import status_picture
+    from .picture import own_text, status_picture
 
     face.say(status_picture(found, fancy=is_fancy(face), width=face.out.width))
+    own = face.own_isolation(found)
+    if own is not None:
+        face.say(own_text(own))
 
 
 def is_fancy(face: Face) -> bool:

@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from ..model import Ask, Change, Status
+from ..model import Ask, Change, IsolationView, Status
 
 PinState = Literal["pinned", "restart-needed", "waiting", "none"]
 BrokerState = Literal["away", "back"]
@@ -152,4 +152,11 @@ class RestartFrame(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", 
     reason: str
 
 
-Frame = StatusFrame | ChangeFrame | KernelsFrame | BrokerFrame | RestartFrame
+class ServerFrame(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="server"):
+    """What this server finds of itself; nobody but who it runs for is told, and no broker."""
+
+    #: Whether it is kept from GPUs that are not its own; None where there are none, or no hub has started it.
+    isolation: IsolationView | None
+
+
+Frame = StatusFrame | ChangeFrame | KernelsFrame | BrokerFrame | RestartFrame | ServerFrame

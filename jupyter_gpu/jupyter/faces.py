@@ -7,6 +7,7 @@ Errors are not printed: they are kept, for whoever ran the command to raise.
 
 from __future__ import annotations
 
+import functools
 import io
 import os
 import sys
@@ -26,10 +27,11 @@ from ..cli.base import Face, login
 from ..cli.text import sentence, title, why
 from ..client import calls
 from ..errors import GpuError, InvalidAsk
-from .here import kernel_holder, remark_in_an_attempt
+from ..own_reach import find_out, question
+from .here import kernel_holder, kernel_id, remark_in_an_attempt
 
 if TYPE_CHECKING:
-    from ..model import WorkloadView
+    from ..model import IsolationView, Status, WorkloadView
 
 WIDTH = 100
 #: How often the waiting line is looked at: soon at first, then as often as places in line move.
@@ -50,6 +52,7 @@ _BOX = (
     "font-family:var(--jp-code-font-family,ui-monospace,monospace);font-size:var(--jp-code-font-size,13px);"
     "line-height:1.35"
 )
+_find_out_once = functools.lru_cache(maxsize=1)(find_out)
 _PRE = "margin:0;padding:0;border:0;background:none;color:inherit;font:inherit;white-space:pre;overflow-x:auto"
 
 
@@ -107,6 +110,11 @@ class KernelFace(Face):
 
     def after_ctrl_c(self) -> None:
         """Nothing: no ^C stands in a notebook."""
+
+    def own_isolation(self, status: Status) -> IsolationView | None:
+        """Tried by this kernel, which stands where its server stands, and only once as long as nothing changes."""
+        asked = question(status, os.environ, {kernel_id()})
+        return None if asked is None else _find_out_once(asked)
 
     def held(self, it: WorkloadView, text: str) -> None:
         """Pin this kernel to what it has now, and say so."""

@@ -22,8 +22,9 @@ import msgspec
 from ..client import fold
 from ..errors import BrokerUnavailable, GpuError, LimitExceeded
 from ..model import Change, Status, WorkloadView
-from .documents import BrokerFrame, ChangeFrame, Frame, KernelsFrame, KernelView, RestartFrame, StatusFrame
+from .documents import BrokerFrame, ChangeFrame, Frame, KernelsFrame, KernelView, RestartFrame, ServerFrame, StatusFrame
 from .identity import Clients, Identity, own_identity
+from .own_isolation import OwnIsolation
 
 #: Between two attempts to reach the broker: the first, then doubled, with chance in it, up to the longest.
 FIRST_PAUSE_SECONDS = 0.5
@@ -66,6 +67,8 @@ class Upstreams:
         self.clients, self.log = clients, log
         #: So many pages of one identity are told.
         self.most_pages = MOST_PAGES
+        #: What this server finds of itself, by the documents of who it runs for.
+        self.isolation = OwnIsolation(self._isolation_changed)
         self._kernels: Watches | None = None
         self._streams: dict[str, Upstream] = {}
         self._is_due = False
@@ -94,6 +97,7 @@ class Upstreams:
         """End all streams."""
         streams = list(self._streams.values())
         self._streams.clear()
+        self.isolation.close()
         await asyncio.gather(*(stream.close() for stream in streams))
 
     def see(self, views: Iterable[WorkloadView], identity: Identity) -> None:
@@ -108,6 +112,24 @@ class Upstreams:
     def kernels_frame(self) -> bytes:
         """The kernels as they are now."""
         return _encode(KernelsFrame(kernels=() if self._kernels is None else self._kernels.views()))
+
+    def look(self, status: Status, identity: Identity) -> None:
+        """How things stand now to an identity: whether there is something else to be kept from."""
+        if self.isolation.is_wanted and identity.name == own_identity().name:
+            self.isolation.look(status, (it.kernel_id for it in self._kernels.views()) if self._kernels else ())
+
+    def own_frames(self, identity: Identity) -> list[bytes]:
+        """What the server says of itself to this identity; nothing where there is nothing to say."""
+        is_own = identity.name == own_identity().name
+        return [self._own_frame()] if is_own and self.isolation.view is not None else []
+
+    def _own_frame(self) -> bytes:
+        return _frame(ServerFrame(isolation=self.isolation.view))
+
+    def _isolation_changed(self) -> None:
+        for stream in self._streams.values():
+            if stream.identity.name == own_identity().name:
+                stream.send(self._own_frame())
 
     def _kernels_changed(self) -> None:
         """Tell all pages, once for all that changes in this turn of the loop."""
@@ -226,12 +248,12 @@ class Upstream:
     def _greeting(self) -> list[bytes]:
         """How things stand, for a page that knows nothing; nothing yet while that is not known."""
         if self._away is not None:
-            return [_frame(self._away), self._all.kernels_frame()]
+            return [_frame(self._away), self._all.kernels_frame(), *self._all.own_frames(self.identity)]
         if self._held is None:
             return []
         if self._whole is None:
             self._whole = _frame(StatusFrame(status=self._held))
-        return [self._whole, self._all.kernels_frame()]
+        return [self._whole, self._all.kernels_frame(), *self._all.own_frames(self.identity)]
 
     async def _run(self) -> None:
         pause = FIRST_PAUSE_SECONDS
@@ -285,6 +307,8 @@ class Upstream:
         if is_first or change.status is not None:
             for listener in list(self._listeners.values()):
                 listener.begin_anew()
+        if change.status is not None or change.revision is not None:
+            self._all.look(self._held, self.identity)
 
     def _go_away(self, trouble: GpuError) -> None:
         away = BrokerFrame(state="away", message=trouble.message, hint=trouble.hint)

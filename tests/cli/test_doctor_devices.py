@@ -7,10 +7,11 @@ import sys
 import msgspec
 import pytest
 
-from jupyter_gpu import pins
+from jupyter_gpu import own_reach, pins
 from jupyter_gpu.cli import doctor_devices as devices
 from jupyter_gpu.errors import BrokerUnavailable
 from jupyter_gpu.model import AlertView, CardView, Condition, DriverView, IsolationView, UseKind, UseView
+from jupyter_gpu.own_reach import find_out
 from tests.cli.fake import GIB, NOW, FakeClient, device, lab
 from tests.cli.test_doctor import found
 
@@ -179,6 +180,7 @@ def test_nodes_that_are_closed_to_the_caller(root, monkeypatch, mode, helps):
     """They are named with mode, owner and group; where a group may, it is said how to come into it."""
     nodes(root, "nvidia0", "nvidia1", "nvidia2", "nvidiactl", "nvidia-uvm", mode=mode)
     monkeypatch.setattr(devices.os, "access", lambda *_: False)
+    monkeypatch.setattr(devices, "is_closed_by_mode", lambda _: True)  # the tests may run as their owner
     monkeypatch.setattr(devices, "_group", lambda _: "video")
 
     (check,) = devices.permission_checks(root)
@@ -190,7 +192,44 @@ def test_nodes_that_are_closed_to_the_caller(root, monkeypatch, mode, helps):
     assert ("video" in check.remedy) is (mode == 0o660)
 
 
+def test_nodes_that_are_withheld_are_no_fault_of_their_permissions(root, monkeypatch):
+    """In the server of a hub the rules of its unit keep it from others' cards: nobody should chmod them."""
+    nodes(root, "nvidia0", "nvidia1", "nvidiactl", "nvidia-uvm", mode=0o666)
+    monkeypatch.setattr(devices.os, "access", lambda path, _: path.name != "nvidia1")
+
+    (check,) = devices.permission_checks(root)
+
+    assert (check.state, check.remedy) == ("ok", "")
+    assert check.text == "1 of 4 of /dev/nvidia* withheld from here by more than their own permissions"
+
+
 # -- isolation, visibility, conditions
+
+
+@pytest.mark.parametrize(
+    ("answer", "state", "said"),
+    [
+        ("refused", "ok", "enforced by systemd (a process of it tried"),
+        ("opened", "warn", "advisory (it could open /dev/nvidia1, which is not its own)"),
+    ],
+)
+def test_in_a_hubs_server_it_tries_whether_others_gpus_open(monkeypatch, answer, state, said):
+    """Its own is not tried, and outside of such a server nothing is."""
+    cards = [msgspec.structs.replace(it, nodes=(f"/dev/nvidia{n}",)) for n, it in enumerate(lab().devices[:2])]
+    held = msgspec.structs.replace(lab().workloads[0], id=7, devices=(cards[0].uuid,))
+    it = msgspec.structs.replace(lab(), simulated=False, devices=tuple(cards), workloads=(held,))
+    environ = {"JUPYTERHUB_USER": "ada"} | pins.under(7, held.devices)
+    tried = []
+    monkeypatch.setattr(devices, "find_out", lambda asked: find_out(asked, lambda node: tried.append(node) or answer))
+    monkeypatch.setattr(own_reach, "surroundings", lambda: own_reach.Surroundings(0, "0::/x.service", False))
+
+    check = devices.own_check(it, environ)
+
+    assert (check.name, check.state) == ("this server", state)
+    assert check.text.startswith(said)
+    assert "/dev/nvidia0" not in tried
+    assert devices.own_check(it, pins.under(7, held.devices)) is None
+    assert devices.own_check(None, environ) is None
 
 
 @pytest.mark.parametrize(

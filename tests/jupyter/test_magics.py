@@ -1,17 +1,20 @@
 """%gpu in this process: what it loads, what it says, how it fails. The broker is a lab of documents."""
 
 import atexit
+import functools
 import io
 import os
 import subprocess
 import sys
 from pathlib import Path
 
+import msgspec
 import pytest
 from IPython.core.interactiveshell import InteractiveShell
 from IPython.utils.capture import capture_output
 
 import jupyter_gpu
+from jupyter_gpu import own_reach, pins
 from jupyter_gpu.cli import VERBS
 from jupyter_gpu.errors import GpuError, InvalidAsk, NotFound
 from jupyter_gpu.jupyter import faces, magics
@@ -307,3 +310,32 @@ def test_an_unforeseen_error_keeps_its_traceback(shell, client):
 
     assert isinstance(result.error_in_exec, ZeroDivisionError)
     assert not isinstance(result.error_in_exec, GpuError)
+
+
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        ("refused", "This server: isolation enforced (systemd)"),
+        ("opened", "This server: isolation advisory: it could open /dev/nvidia1, which is not its own"),
+    ],
+)
+def test_in_a_hubs_server_status_says_whether_it_is_kept_from_other_gpus(shell, client, monkeypatch, answer, said):
+    """The kernel stands where its server stands; it is tried once, and not with every look (nor outside of a hub)."""
+    tried = []
+    cards = tuple(msgspec.structs.replace(it, nodes=(f"/dev/nvidia{n}",)) for n, it in enumerate(client.lab.devices))
+    held = msgspec.structs.replace(client.lab.workloads[0], id=7, devices=(cards[0].uuid,))
+    client.lab = msgspec.structs.replace(client.lab, devices=cards, workloads=(held,))
+    monkeypatch.setattr(own_reach, "surroundings", lambda: own_reach.Surroundings(0, "0::/x.service", False))
+    find_out = functools.lru_cache(lambda asked: own_reach.find_out(asked, lambda node: tried.append(node) or answer))
+    monkeypatch.setattr(faces, "_find_out_once", find_out)
+
+    before, _ = run(shell, "%gpu status")
+    for name, value in ({"JUPYTERHUB_USER": "ada"} | pins.under(7, held.devices)).items():
+        monkeypatch.setenv(name, value)
+    seen, _ = run(shell, "%gpu status")
+    count = len(tried)
+    run(shell, "%gpu status")
+
+    assert "This server" not in before
+    assert said in " ".join(seen.split())
+    assert len(tried) == count > 0
