@@ -12,7 +12,6 @@ from contextlib import asynccontextmanager, closing
 from pathlib import Path
 
 import pytest
-from tornado.netutil import bind_sockets
 
 from jupyter_gpu.broker import listen, visits
 from jupyter_gpu.broker.api.routes import make_application
@@ -20,6 +19,7 @@ from jupyter_gpu.broker.auth import Gate
 from jupyter_gpu.broker.listen import Doors
 from jupyter_gpu.broker.visits import Book
 from tests.conftest import Places
+from tests.ports import free_port
 
 from .api_ground import play, tokens
 from .ground import a_loop
@@ -49,9 +49,7 @@ class ForAll(Book):
 async def served(folder: Path, book: Book) -> AsyncIterator[tuple[Path, int]]:
     """A broker behind real doors: its socket, and its port."""
     async with a_loop(folder / "state", count=1) as (loop, _):
-        (probe,) = bind_sockets(0, "127.0.0.1")
-        port = probe.getsockname()[1]
-        probe.close()
+        port = free_port()
         gate = Gate(system=False, tokens=tokens(), book=book)
         doors = Doors(
             make_application(loop, gate),

@@ -17,6 +17,7 @@ import httpx
 import pytest
 
 from tests.conftest import Places
+from tests.ports import free_port
 
 from .fake_hub import RESEARCHER, FakeHub, a_hub
 from .ground import play
@@ -29,13 +30,6 @@ child = subprocess.Popen(sys.argv[1:], start_new_session=True)
 print(child.pid, flush=True)
 child.wait()
 """
-
-
-def a_port() -> int:
-    """A port that nobody has."""
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        return int(sock.getsockname()[1])
 
 
 def words(places: Places, *more: str) -> list[str]:
@@ -102,7 +96,7 @@ def test_it_listens_where_the_hub_wants_it_and_ends_clean(tmp_runtime: Places, t
 
     async def story() -> None:
         async with a_hub() as hub:
-            ana, port = hub.add("ana", *RESEARCHER), a_port()
+            ana, port = hub.add("ana", *RESEARCHER), free_port()
             for number in (signal.SIGINT, signal.SIGTERM):
                 with started(words(tmp_runtime), environ_of(hub, port), tmp_path / "log") as service:
                     status = await answers(f"http://127.0.0.1:{port}{PREFIX}/api/v1/status", ana)
@@ -122,7 +116,7 @@ def test_it_ends_with_its_hub_and_the_next_one_takes_over(tmp_runtime: Places, t
 
     async def story() -> None:
         async with a_hub() as hub:
-            port, environ = a_port(), environ_of(hub, a_port())
+            port, environ = free_port(), environ_of(hub, free_port())
             environ["JUPYTERHUB_SERVICE_URL"] = f"http://127.0.0.1:{port}"
             ana = hub.add("ana", *RESEARCHER)
             url = f"http://127.0.0.1:{port}{PREFIX}/api/v1"

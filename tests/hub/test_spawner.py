@@ -5,7 +5,6 @@ import contextlib
 import getpass
 import os
 import signal
-import socket
 import time
 from types import SimpleNamespace
 from typing import Any
@@ -17,6 +16,7 @@ from tornado import web
 from jupyter_gpu.jupyter.server_lease import ServerLease
 from jupyter_gpu.jupyter.spawner import with_gpus
 from jupyter_gpu.model import EndReason, State
+from tests.ports import free_port
 
 from .ground import play
 from .spawn_ground import NONE, ONE, TWO, Hall, a_hall, client_of, leave, occupy, reservations
@@ -26,9 +26,7 @@ GONE = (State.YIELDING, State.ENDED)
 
 def closed_port() -> str:
     """Where nobody listens."""
-    with socket.socket() as bound:
-        bound.bind(("127.0.0.1", 0))
-        return f"http://127.0.0.1:{bound.getsockname()[1]}"
+    return f"http://127.0.0.1:{free_port()}"
 
 
 @contextlib.asynccontextmanager

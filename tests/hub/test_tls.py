@@ -14,13 +14,13 @@ import httpx
 import pytest
 from certipy import Certipy
 from jupyterhub.utils import make_ssl_context
-from tornado.netutil import bind_sockets
 
 from jupyter_gpu.broker.api.routes import make_application
 from jupyter_gpu.broker.hub.service import Service
 from jupyter_gpu.broker.listen import Doors
 from jupyter_gpu.broker.visits import Book
 from tests.conftest import Places
+from tests.ports import free_port
 
 from .fake_hub import RESEARCHER
 from .ground import Serving, a_service, play
@@ -41,9 +41,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 async def a_door(folder: Path, files: dict[str, Any], book: Book | None = None) -> AsyncIterator[tuple[Serving, int]]:
     """A service behind the door that a hub with internal TLS wants, and its port."""
     async with a_service(folder) as it:
-        (probe,) = bind_sockets(0, "127.0.0.1")
-        port = probe.getsockname()[1]
-        probe.close()
+        port = free_port()
         told = it.hub.environ(
             port,
             JUPYTERHUB_SERVICE_URL=f"https://127.0.0.1:{port}",
