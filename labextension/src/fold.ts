@@ -7,6 +7,7 @@ import type {
   Change,
   DeviceView,
   Frame,
+  IsolationView,
   KernelView,
   Status,
   WorkloadView
@@ -37,6 +38,8 @@ export interface GpuState {
   /** The broker's document, kept up to date; null before the first. */
   readonly status: Status | null;
   readonly kernels: readonly KernelView[];
+  /** Whether this server is kept from GPUs that are not its own; null where it says nothing of that. */
+  readonly own: IsolationView | null;
   /** The caller's work that ended lately, newest first; reservations that were given back are gone. */
   readonly recent: readonly WorkloadView[];
   /** The last moments of each device and of each card of MIG devices, by UUID. */
@@ -52,6 +55,7 @@ export const NOTHING: GpuState = {
   trouble: null,
   status: null,
   kernels: [],
+  own: null,
   recent: [],
   history: {},
   dismissed: [],
@@ -73,6 +77,8 @@ export function fold(state: GpuState, frame: Frame, now: number): GpuState {
       return foldChange(state, frame.change, now);
     case 'kernels':
       return { ...state, kernels: frame.kernels };
+    case 'server':
+      return { ...state, own: frame.isolation };
     case 'broker':
       return frame.state === 'away'
         ? { ...state, link: 'away', trouble: { message: frame.message, hint: frame.hint ?? null } }

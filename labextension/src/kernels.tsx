@@ -5,6 +5,7 @@
 import * as React from 'react';
 
 import { ago, bytes, gpus, length, sentence } from './format';
+import { OwnIsolation } from './isolation';
 import { Badge, Button, Section, Sentence, type IPartProps } from './parts';
 import { isAtRest, kernelsWithGpus, memoryOf } from './select';
 import type { KernelView, Status } from './types';
@@ -14,8 +15,18 @@ import type { GpuState } from './fold';
 const IDLE_SECONDS = 300;
 const IDLE_BYTES = 1024 ** 3;
 
+/** The list, and what keeps all of it from other GPUs. */
+export function Kernels(props: IPartProps & { state: GpuState }): React.JSX.Element {
+  return (
+    <>
+      <KernelList {...props} />
+      <OwnIsolation it={props.state.own} />
+    </>
+  );
+}
+
 /** The list, and what becomes of outputs; nothing where no kernel has a GPU. */
-export function Kernels(props: IPartProps & { state: GpuState }): React.JSX.Element | null {
+function KernelList(props: IPartProps & { state: GpuState }): React.JSX.Element | null {
   const { state, now, run } = props;
   const kernels = kernelsWithGpus(state);
   if (!kernels.length) {
