@@ -89,7 +89,7 @@ class Gate:
         if not shown:
             self.refuse_for_others(request.headers)
         if shown or peer is None:
-            caller = await (self._bearer(token_of(shown), request) if shown else self._visitor(handler))
+            caller = await (self._bearer(token_of(shown), handler) if shown else self._visitor(handler))
             self.let_in(request, caller)
             return caller
         if visit is not None:
@@ -108,13 +108,14 @@ class Gate:
         del handler
         raise NotAllowed("Over TCP this broker answers only who brings a token.", hint=_TOKEN_HINT)
 
-    async def _bearer(self, token: str, request: HTTPServerRequest) -> Caller:
+    async def _bearer(self, token: str, handler: RequestHandler) -> Caller:
+        headers = handler.request.headers
         rule = self._rule_of(token)
         if rule is None:
             raise NotAllowed("This token is not known here.", hint="It may be revoked: ask an admin for a new one.")
         if rule.for_others:
-            return await self._for_other(request.headers)
-        self.refuse_for_others(request.headers)
+            return await self._for_other(headers)
+        self.refuse_for_others(headers)
         return Caller(name=rule.name, account=rule.account, scopes=rule.scopes)
 
     def _rule_of(self, token: str) -> TokenRule | None:

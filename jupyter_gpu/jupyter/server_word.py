@@ -27,19 +27,19 @@ if TYPE_CHECKING:
 async def say_for_ever(serverapp: Any, kernels: Kernels, client_of: Callable[[], AsyncClient]) -> None:
     """Renew the server's reservation with its word, as long as it has one."""
     text, began_at = os.environ.get(pins.RESERVATION, ""), time.time()
+    number: int | None = None
     while text.isdecimal():
         wait = RENEW_SECONDS
         try:
             client = client_of()
-            it = await client.workload(int(text))
-            number = _number(it)
-            if number is None:
+            if number is None and (number := _number(await client.workload(int(text)))) is None:
                 return
-            renewal = await client.renew(it.id, number, **_word(serverapp, kernels, began_at))
+            renewal = await client.renew(int(text), number, **_word(serverapp, kernels, began_at))
             wait = min(RENEW_SECONDS, max(0.2, (renewal.renew_by - time.time()) * RENEW_PART))
         except (NotAllowed, NotFound):
             return
         except Exception as error:  # noqa: BLE001 - a broker that is away comes back; what has moved is seen at the next
+            number = None
             serverapp.log.debug("jupyter_gpu: the server's reservation %s: %s", text, error)
         await asyncio.sleep(wait)
 

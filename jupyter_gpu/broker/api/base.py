@@ -110,6 +110,8 @@ class Base(RequestHandler):
     _stream_request_body = True
     application: Api
     caller: Caller
+    #: It starts and shows nothing, and only keeps for its owner what they hold: no question for a hub each time.
+    only_keeps = False
 
     def initialize(self) -> None:
         """Begin without a body and with nobody to tell when the connection closes."""

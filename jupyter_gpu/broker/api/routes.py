@@ -196,6 +196,8 @@ class MoveHandler(Base):
 class RenewHandler(Base):
     """/workloads/ID/renew."""
 
+    only_keeps = True
+
     @endpoint(Renewal, scope=None, body=RenewBody)
     async def post(self, id_: str, body: RenewBody) -> Renewal:
         """The holder lives. The answer carries any notice; 410 says that the lease is over."""

@@ -57,6 +57,7 @@ class Hub(HubOAuth):
         self.cache_seconds = cache_seconds
         #: Called whenever somebody could not be recognised because the hub is away.
         self.on_away: Callable[[], None] = lambda: None
+        #: By the sha256 of a token: when it was answered, and what.
         self._known: OrderedDict[str, tuple[float, Known | None]] = OrderedDict()
         self._asking: dict[str, asyncio.Task[Known | None]] = {}
         self._turn = asyncio.Semaphore(MOST_AT_ONCE)
@@ -67,14 +68,17 @@ class Hub(HubOAuth):
         """What signs our cookies. As lasting as the hub's token for us, so that a restart of ours signs nobody out."""
         return hashlib.sha256(b"cookies of jupyter_gpu " + self.api_token.encode()).digest()
 
-    async def whois(self, token: str) -> Known | None:
-        """Whom the hub knows by a token; None where nobody. Raises BrokerUnavailable where it is away."""
+    async def whois(self, token: str, *, bears_seconds: float = 0.0) -> Known | None:
+        """Whom the hub knows by a token; None where nobody. Raises BrokerUnavailable where it is away.
+
+        Who bears an older answer than usual gets it, if the token was somebody's then.
+        """
         if not is_token(token):
             return None
         key = hashlib.sha256(token.encode()).hexdigest()
-        kept = self._known.get(key)
-        if kept is not None and time.monotonic() <= kept[0]:
-            return kept[1]
+        at, kept = self._known.get(key, (float("-inf"), None))
+        if time.monotonic() <= at + (self.cache_seconds if kept is None else max(self.cache_seconds, bears_seconds)):
+            return kept
         task = self._asking.get(key)
         if task is None:
             task = self._asking[key] = asyncio.ensure_future(self._ask(key, token))
@@ -126,7 +130,8 @@ class Hub(HubOAuth):
             raise self._is_away(f"it answers {status} at {self.api_url}/user, where it should say who somebody is.")
         is_known = status == http.HTTPStatus.OK and isinstance(model, dict) and isinstance(model.get("name"), str)
         known = Known(model, time.time()) if is_known else None
-        self._known[key] = (time.monotonic() + self.cache_seconds, known)
+        self._known[key] = (time.monotonic(), known)
+        self._known.move_to_end(key)
         while len(self._known) > MOST_KEPT:
             self._known.popitem(last=False)
         return known

@@ -32,6 +32,9 @@ SCOPE_PREFIX = "custom:jupyter-gpu:"
 _OWN_SCOPES = frozenset({Scope.RESERVE, Scope.SUBMIT})
 #: How often a stream's listener is looked at anew.
 AGAIN_SECONDS = 60.0
+#: For so long the hub's word is good enough for who says that they live: every holder does so several times a minute,
+#: and a hub with hundreds of them has other things to do.
+KEEPS_SECONDS = 300.0
 
 
 _ELSEWHERE = (
@@ -74,17 +77,18 @@ class HubGate(Gate):
 
     # -- by token
 
-    async def _bearer(self, token: str, request: HTTPServerRequest) -> Caller:
+    async def _bearer(self, token: str, handler: RequestHandler) -> Caller:
         if self._rule_of(token) is not None:
-            return await super()._bearer(token, request)
-        if (known := await self.hub.whois(token)) is None:
+            return await super()._bearer(token, handler)
+        bears_seconds = KEEPS_SECONDS if getattr(handler, "only_keeps", False) else 0.0
+        if (known := await self.hub.whois(token, bears_seconds=bears_seconds)) is None:
             raise NotAllowed(
                 "Neither JupyterHub nor this broker knows this token.",
                 hint="It may have expired or been revoked. A server gets a new one when it is started again; others "
                 "are made on the hub's page Token.",
             )
         # Whoever speaks for others is known by now; all others may not.
-        self.refuse_for_others(request.headers)
+        self.refuse_for_others(handler.request.headers)
         return await self.caller_of(known)
 
     async def caller_of(self, known: Known) -> Caller:
