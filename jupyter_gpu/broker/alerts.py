@@ -38,6 +38,10 @@ class Alert(msgspec.Struct, frozen=True, kw_only=True):
     workload: int | None = None
     #: Whom it concerns besides the operators, by name.
     users: frozenset[str] = frozenset()
+    #: Accounts of theirs that are nobody else's, for who comes by an account's name.
+    accounts: frozenset[str] = frozenset()
+    #: By name: what is said to one of them of their own, in the place of `plain`.
+    own: dict[str, str] = {}
     #: Not for operators where it concerns its owner alone.
     for_operators: bool = True
     #: What of it would be news to who knows of the key: whose process it is, what was reported.
@@ -125,7 +129,7 @@ class Alerts:
         """Those that a caller may see, the oldest first."""
         found = ((key, it) for key, it in self._open.items() if _concerns(it.alert, caller))
         return tuple(
-            _view(key, it, knows_all=caller.is_operator) for key, it in sorted(found, key=lambda pair: pair[1].since)
+            _view(key, it, _words(it.alert, caller)) for key, it in sorted(found, key=lambda pair: pair[1].since)
         )
 
     async def close_down(self) -> None:
@@ -144,7 +148,7 @@ class Alerts:
 
     def _call(self, key: str) -> None:
         """Run the admin's command, one at a time for each key."""
-        view = _view(key, self._open[key], knows_all=True)
+        view = _view(key, self._open[key], self._open[key].alert.text)
         task = asyncio.ensure_future(self._run(view))
         self._running[key] = task
         task.add_done_callback(lambda _: self._ran(key))
@@ -167,12 +171,15 @@ class Alerts:
 
 
 def _concerns(alert: Alert, caller: Caller) -> bool:
-    return (caller.is_operator and alert.for_operators) or not alert.users.isdisjoint(
-        (caller.name,) if caller.shares_account else (caller.name, caller.account)
-    )
+    if caller.is_operator and alert.for_operators:
+        return True
+    return caller.name in alert.users or (caller.account in alert.accounts and not caller.shares_account)
 
 
-def _view(key: str, it: _Open, *, knows_all: bool) -> AlertView:
-    alert = it.alert
-    text = alert.text if knows_all or not alert.plain else alert.plain
-    return AlertView(key=key, since=it.since, text=text, device=alert.device, workload=alert.workload)
+def _words(alert: Alert, caller: Caller) -> str:
+    """All of it for operators, what is theirs for who it is about, and of others' no more than they may know."""
+    return alert.text if caller.is_operator else alert.own.get(caller.name) or alert.plain or alert.text
+
+
+def _view(key: str, it: _Open, text: str) -> AlertView:
+    return AlertView(key=key, since=it.since, text=text, device=it.alert.device, workload=it.alert.workload)

@@ -5,6 +5,17 @@ cgroup, and by the variables that it was given. Both of the last a user may imit
 process is that of the workload's own account: nobody passes as the holder of somebody else's device. A number alone
 proves nothing: inside a container the driver lists pids that are not ours, and the process of that number here may be
 any other (wookayin/gpustat#117).
+
+Whose it is by name, under a hub (`owners`):
+
+    certain   the workload that it holds for or left; else an account that is one user's alone; else, where an account
+              is that of many, the server that it descends from, and runs as the user of; in a container, the one that
+              the hub said it started, in a cgroup that only root can have made
+    a hint    its environment. Its server and its notebook are shown by that, where its owner is certain and it names
+              no other; whose it says it is, to operators and as its own word. Nothing is decided by it
+
+Where an account is that of many, neither a variable nor the account makes a process a holder's: anybody of it could
+pass as all others. Who breaks into somebody's server there is in that server, as in all else.
 """
 
 from __future__ import annotations
@@ -12,7 +23,9 @@ from __future__ import annotations
 import os
 import re
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import PurePath
+from types import MappingProxyType
 from typing import NamedTuple
 
 import msgspec
@@ -22,6 +35,7 @@ from . import marks
 from .attempts import attempt_of
 from .engines import procs
 from .engines.spool import cgroup_name
+from .owners import Owners, ProcessKey, Server
 from .people import People, is_of_a_person
 from .shield import Shield
 from .telemetry.clear import is_of_the_system, printable, process_has_ended
@@ -34,8 +48,8 @@ _MOST_KNOWN = 256
 _MOST_NEW = 32
 #: The kernel cuts the name of a process to so many bytes.
 _NAME_BYTES = 15
-#: A pid and when its process began, in ticks since boot.
-ProcessKey = tuple[int, int]
+_HUB_USER, _HUB_SERVER, _NOTEBOOK = "JUPYTERHUB_USER", "JUPYTERHUB_SERVER_NAME", "JPY_SESSION_NAME"
+_PLACE, _JOB, _ATTEMPT = "JUPYTER_GPU_NOTICE_FILE", "JUPYTER_GPU_JOB", "JUPYTER_GPU_ATTEMPT"
 
 
 class Known(NamedTuple):
@@ -46,13 +60,16 @@ class Known(NamedTuple):
     uid: int | None
     #: Itself and those above it, nearest first.
     line: tuple[ProcessKey, ...]
-    #: The jobs and attempts that its cgroup and its environment name.
-    marks: tuple[tuple[int, int], ...]
-    #: The container or the kernel that it is in, in words; empty for none.
-    container: str
+    #: The jobs and attempts that its cgroup and its environment name; and whether more than its word says so.
+    marks: tuple[tuple[tuple[int, int], bool], ...]
+    #: The container that it is in, if any; empty where that may be another.
+    container: marks.Container | None
+    #: The kernel that it is of, in words; empty for none.
     kernel: str
     #: Its own user may have made the cgroup that is named for a container.
     is_own_cgroup: bool = False
+    #: By its own word: the user of the hub, the server of that, and the path of the notebook.
+    says: Mapping[str, str] = MappingProxyType({})
 
 
 class Rules(NamedTuple):
@@ -78,9 +95,9 @@ class _Look(NamedTuple):
 class Attribution:
     """Finds out whose the processes of a reading are. It asks /proc only for those that it does not know yet."""
 
-    def __init__(self, people: People, *, attempts: str = "") -> None:
+    def __init__(self, people: People, owners: Owners | None = None, *, attempts: str = "") -> None:
         """`attempts` is the folder of the attempts: every process of a job is told its place in there."""
-        self._people = people
+        self._people, self._owners = people, owners or Owners()
         self._attempts = attempts
         name = re.escape(cgroup_name(attempts))
         self._cgroup = re.compile(rf"/{name}-([0-9]{{1,18}})\.([0-9]{{1,18}})(?:/|$)", re.MULTILINE)
@@ -152,28 +169,64 @@ class Attribution:
 
     def _of(self, look: _Look, use: Use, known: Known) -> Use:
         user = None if known.uid is None else self._people.name_of(known.uid)
+        server = self._server(known, user)
         found = [*self._workloads(look, known)]
         holder = next((it for it, holds in found if holds), None)
         strays = [it for it, _ in found]
         if holder is None and not any(it.kind is Kind.JOB for it in strays):
-            holder = self._reserved(look, known)
+            holder = self._reserved(look, known, server)
         if holder is not None:
-            return _as(use, UseKind.HOLDER, user=user, workload=holder.id)
+            return self._named(use, UseKind.HOLDER, known, holder.owner, server, user=user, workload=holder.id)
         if strays:
-            return _as(use, UseKind.ASTRAY, user=user, workload=strays[0].id)
+            return self._named(use, UseKind.ASTRAY, known, strays[0].owner, server, user=user, workload=strays[0].id)
         if self._is_systems(look, use):
             return _as(use, UseKind.SYSTEM, user=user)
-        if self._is_in_container(known):
-            return _as(use, UseKind.CONTAINER, where=known.container)
-        if user is None:  # it may change users, or there is no such account: nothing here is certain
+        owner = None if server is None else server.owner
+        if known.container is not None and self._is_in_container(known):
+            return self._named(use, UseKind.CONTAINER, known, owner, server, where=known.container.title)
+        if user is None or known.uid is None:  # it may change users, or there is no such account
             return use
         kind = UseKind.KERNEL if known.kernel else UseKind.USER
-        return _as(use, kind, user=user, where=known.kernel)
+        owner = self._owners.of_account(user, known.uid) or owner
+        return self._named(use, kind, known, owner, server, user=user, where=known.kernel)
+
+    def _server(self, known: Known, user: str | None) -> Server | None:
+        """The server of a hub that it is certainly in. Of another user's process in it that is not certain."""
+        if self._is_in_container(known):
+            it, uid = known.container, -1 if known.uid is None else known.uid
+            return self._owners.of_container(it.id) if it is not None and it.is_roots(uid) else None
+        server = self._owners.of_line(known.line)
+        if server is None or known.uid is None:
+            return None
+        owner = None if user is None else self._owners.of_account(user, known.uid)
+        return server if owner == server.owner or (owner is None and server.uid == known.uid) else None
+
+    def _named(
+        self, use: Use, kind: UseKind, known: Known, owner: str | None, server: Server | None, **more: object
+    ) -> Use:
+        """With the names of people that are certain, and what it says of itself where that can harm nobody else."""
+        says = known.says
+        if owner is None:
+            return _as(use, kind, claim=self._claim(known, more.get("user")), **more)
+        named: dict[str, object] = {"owner": owner, "notebook": says.get(_NOTEBOOK, "") if known.kernel else ""}
+        if server is not None and server.owner == owner:
+            named["server"] = server.called
+        elif self._owners.has_hub and says.get(_HUB_USER) == owner:
+            named["server"] = says.get(_HUB_SERVER, "")
+        return _as(use, kind, **named, **more)
+
+    def _claim(self, known: Known, account: object) -> str:
+        """Whose it says it is, where that may be."""
+        says, server = known.says.get(_HUB_USER, ""), known.says.get(_HUB_SERVER, "")
+        may_be = self._is_in_container(known) or self._owners.may_run_as(says, str(account or ""))
+        if not (says and self._owners.has_hub and may_be):
+            return ""
+        return f"{says}, server {server}" if server else says
 
     def _is_in_container(self, known: Known) -> bool:
         """A name that a person may have given to a cgroup of their own makes no container of it."""
         is_theirs = known.is_own_cgroup and known.uid is not None and self._people.name_of(known.uid) is not None
-        return bool(known.container) and not is_theirs
+        return known.container is not None and not is_theirs
 
     def _workloads(self, look: _Look, known: Known) -> Iterator[tuple[Workload, bool]]:
         """The workloads that it is of, by descent, then by its marks; and whether each holds this device."""
@@ -183,21 +236,32 @@ class Attribution:
                 # Only our own engine names the holder of a job; that of a reservation is what its client says.
                 if it.kind is Kind.JOB or self._is_theirs(it, known):
                     yield it, _holds(it, look.reading.uuid)
-        for id_, attempt in known.marks:
+        for (id_, attempt), is_sure in known.marks:
             marked = look.world.workloads.get(id_)
-            if marked is not None and marked.kind is Kind.JOB and self._is_theirs(marked, known):
+            if marked is None or marked.kind is not Kind.JOB or not self._is_theirs(marked, known):
+                continue
+            if is_sure or not self._is_of_many(marked, known):
                 # What an earlier attempt has left is the job's, and holds nothing.
                 yield marked, attempt == attempt_of(marked) and _holds(marked, look.reading.uuid)
 
     def _is_theirs(self, it: Workload, known: Known) -> bool:
         return known.uid is not None and known.uid == self._people.uid_of(it.account)
 
-    def _reserved(self, look: _Look, known: Known) -> Workload | None:
+    def _is_of_many(self, it: Workload, known: Known) -> bool:
+        """Whether the account of a workload, which a process is of, may be that of others too."""
+        return known.uid is None or self._owners.of_account(it.account, known.uid) is None
+
+    def _reserved(self, look: _Look, known: Known, server: Server | None) -> Workload | None:
         """A reservation of the same person: who has reserved a device may use it from wherever they like."""
         for it in look.world.holders_of(look.reading.uuid):
-            if it.kind is Kind.RESERVATION and not self._is_in_container(known) and self._is_theirs(it, known):
+            if it.kind is Kind.RESERVATION and self._is_of_owner(it, known, server):
                 return it
         return None
+
+    def _is_of_owner(self, it: Workload, known: Known, server: Server | None) -> bool:
+        if server is not None:
+            return server.owner == it.owner
+        return not self._is_in_container(known) and self._is_theirs(it, known) and not self._is_of_many(it, known)
 
     def _is_systems(self, look: _Look, use: Use) -> bool:
         rules = look.rules
@@ -215,30 +279,54 @@ class Attribution:
         line = _line_of(proc)
         uid = uids.pop() if len(uids) == 1 else None
         cgroup = marks.cgroup_of(str(proc.pid))
-        grouped, container = self._cgroup.search(cgroup), marks.container_of(cgroup)
+        container = marks.container_of(cgroup)
         if container is not None and container.id in self._own_cgroup:
             container = None  # what is in the same container as we are is no stranger for that
+        kernel = next(filter(None, (marks.kernel_of(pid) for pid, _ in line)), "")
+        told = _told(proc.pid)
         known = Known(
             name=printable(proc.name),
             uid=uid,
             line=line,
-            marks=tuple(filter(None, (marks.pair(*grouped.groups()) if grouped else None, self._told(proc.pid)))),
-            container="" if container is None else container.title,
-            kernel=next(filter(None, (marks.kernel_of(pid) for pid, _ in line)), ""),
+            marks=tuple(filter(None, (self._grouped(cgroup, uid), self._marked(told)))),
+            container=container,
+            kernel=kernel,
             is_own_cgroup=container is not None and is_of_a_person(uid) and container.is_made_by(uid),
+            says=_said(told),
         )
         after = procs.find(proc.pid)
         return known if after is not None and after.start_ticks == proc.start_ticks else None
 
-    def _told(self, pid: int) -> tuple[int, int] | None:
+    def _grouped(self, cgroup: str, uid: int | None) -> tuple[tuple[int, int], bool] | None:
+        """The job and attempt that its cgroup names; certain where nobody but root can have made that."""
+        for line in cgroup.splitlines():
+            found = self._cgroup.search(line)
+            pair = marks.pair(*found.groups()) if found and line.count(":") > 1 else None
+            if pair is not None:
+                return pair, uid is not None and not marks.is_made_by(line, uid)
+        return None
+
+    def _marked(self, told: Mapping[str, str]) -> tuple[tuple[int, int], bool] | None:
         """The job and attempt that its environment names, where that is a job of ours and of no other broker's."""
-        try:
-            told = marks.variables_of(pid, ("JUPYTER_GPU_NOTICE_FILE", "JUPYTER_GPU_JOB", "JUPYTER_GPU_ATTEMPT"))
-        except OSError:  # another user's, where we are not root
+        if not told.get(_PLACE, "").startswith(f"{self._attempts}/"):
             return None
-        if not told.get("JUPYTER_GPU_NOTICE_FILE", "").startswith(f"{self._attempts}/"):
-            return None
-        return marks.pair(told.get("JUPYTER_GPU_JOB", ""), told.get("JUPYTER_GPU_ATTEMPT", ""))
+        pair = marks.pair(told.get(_JOB, ""), told.get(_ATTEMPT, ""))
+        return None if pair is None else (pair, False)
+
+
+def _told(pid: int) -> dict[str, str]:
+    """Of its environment what may say whose it is."""
+    try:
+        return marks.variables_of(pid, (_PLACE, _JOB, _ATTEMPT, _HUB_USER, _HUB_SERVER, _NOTEBOOK))
+    except OSError:  # another user's, where we are not root
+        return {}
+
+
+def _said(told: Mapping[str, str]) -> Mapping[str, str]:
+    """As it may be shown; of a notebook its file."""
+    shown = {name: printable(told[name]) for name in (_HUB_USER, _HUB_SERVER) if name in told}
+    notebook = PurePath(told.get(_NOTEBOOK, "")).name
+    return shown | ({_NOTEBOOK: printable(notebook)} if notebook else {})
 
 
 def _holders(world: World) -> dict[ProcessKey, list[int]]:

@@ -31,12 +31,14 @@ from ..core.events import (
     Submitted,
 )
 from ..core.lifecycle import evolve
+from ..core.moment import Moment
 from ..errors import BrokerUnavailable, GpuError, StoreUnavailable
 from ..model import BrokerView, Command, LoadPolicy, Policy, Renewal, RenewBody, State, Submit, Tick, Workload, World
 from .alerts import Alerts
 from .deadlines import until_next_deadline
 from .engines.base import Engine
 from .idle import Idle
+from .owners import Owners
 from .publish import Publisher, Subscription
 from .renewals import Renewals
 from .sights import Sights
@@ -91,6 +93,9 @@ class Loop:
         self.alerts.changed = lambda: self.publisher.look(self.world.revision)
         self.idle = Idle(self.alerts)
         self.sights = Sights()
+        self.moment: Moment | None = None
+        #: Who of a hub accounts and processes are.
+        self.owners = Owners()
         self.engines = engines
         self._store = store
         self._clock = clock

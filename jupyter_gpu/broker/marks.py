@@ -45,15 +45,24 @@ class Container(NamedTuple):
         return f"{self.runtime} {printable(self.id)[:SHOWN_OF_ID]}"
 
     def is_made_by(self, uid: int) -> bool:
-        """Whether the user of the process may have made that cgroup, and given it any name: it lies in what is theirs.
+        """Whether the user of the process may have made that cgroup, and given it any name."""
+        return is_made_by(self.line, uid)
 
-        Where nobody can tell it counts as made by who runs containers.
-        """
-        _, controllers, path = self.line.split(":", 2)
-        if f"/user-{uid}.slice/" in path or f"/user@{uid}.service/" in path:
-            return True
-        tops = (f"/sys/fs/cgroup/{controllers.removeprefix('name=')}",) if controllers else _MOUNTS
-        return any(_owner_of(Path(f"{top}{path}")) not in (None, 0) for top in tops)
+    def is_roots(self, uid: int) -> bool:
+        """Whether nobody but root can have made it, whoever the user of the process may be."""
+        return not self.is_made_by(uid) and "/user.slice/" not in self.line
+
+
+def is_made_by(line: str, uid: int) -> bool:
+    """Whether a user may have made a cgroup, a line of `cgroup_of`: it lies in what is theirs, or is not root's.
+
+    Where nobody can tell it counts as made by root, who runs containers.
+    """
+    _, controllers, path = line.split(":", 2)
+    if f"/user-{uid}.slice/" in path or f"/user@{uid}.service/" in path:
+        return True
+    tops = (f"/sys/fs/cgroup/{controllers.removeprefix('name=')}",) if controllers else _MOUNTS
+    return any(_owner_of(Path(f"{top}{path}")) not in (None, 0) for top in tops)
 
 
 def container_of(cgroup: str) -> Container | None:

@@ -82,7 +82,7 @@ class Watch:
         self._ending: set[int] = set()
         self._accounts = Accounts()
         self._people = People()
-        self._attribution = Attribution(self._people, attempts=attempts)
+        self._attribution = Attribution(self._people, loop.owners, attempts=attempts)
         self._conditions = Conditions(loop, telemetry)
         self._foreign = Foreign(loop.alerts, self._people)
         self._shares = Shares(loop.alerts)
@@ -205,6 +205,7 @@ class Watch:
     def on_sample(self, sample: Sample) -> None:
         """Keep the newest readings, tell the listeners, and note what changed about the devices."""
         world = self._loop.world
+        world.groups = self._loop.owners.groups
         if sample.fault is None and self._had_fault:
             self._spawn(self.look_for_devices())  # the driver is back: look at once what it has
         self._had_fault = sample.fault is not None
@@ -395,4 +396,4 @@ def _reading_view(device: Device, reading: Reading) -> DeviceView:
 
 def _looks(uses: tuple[Use, ...]) -> frozenset[tuple[object, ...]]:
     """What of the uses people see change: not the bytes, which come with the samples."""
-    return frozenset((use.pid, use.start_ticks, use.kind, use.user, use.workload) for use in uses)
+    return frozenset(msgspec.structs.astuple(msgspec.structs.replace(use, memory_bytes=None)) for use in uses)

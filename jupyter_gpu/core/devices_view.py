@@ -158,13 +158,19 @@ def _use_view(world: World, use: Use, caller: Caller) -> UseView:
     knows = caller.is_operator or is_of(world, use, caller)
     # What the machine runs for itself is nobody's secret.
     shows = knows or use.kind is UseKind.SYSTEM
+    shows_name = shows or world.policy.names_are_public
     return UseView(
         pid=use.pid,
         kind=use.kind,
         foreign=use.is_foreign,
         memory_bytes=use.memory_bytes,
         name=use.name if shows else "",
-        user=use.user if shows or world.policy.names_are_public else None,
+        user=use.user if shows_name else None,
+        owner=use.owner if shows_name else None,
+        server=use.server if knows else None,
+        notebook=use.notebook if knows else "",
+        # What anybody may say of anybody is for who can find out.
+        claim=use.claim if caller.is_operator else "",
         workload=use.workload,
         where=use.where if knows else "",
     )

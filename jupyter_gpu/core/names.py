@@ -12,7 +12,7 @@ def may_see_names(world: World, it: Workload, caller: Caller) -> bool:
 
 
 def is_of(world: World, use: Use, caller: Caller) -> bool:
-    """Whether a process is the caller's: of their account, or of their work."""
+    """Whether a process is the caller's: surely theirs, of an account that is theirs alone, or of their work."""
     it = None if use.workload is None else world.workloads.get(use.workload)
-    own = () if caller.shares_account else (caller.name, caller.account)
-    return use.user in own or (it is not None and it.owner == caller.name)
+    is_their_account = use.user is not None and use.user == caller.account and not caller.shares_account
+    return caller.name == use.owner or is_their_account or (it is not None and it.owner == caller.name)

@@ -179,6 +179,15 @@ class Use(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     name: str = ""
     #: The account whose process it is, only where that is certain.
     user: str | None = None
+    #: Whose it is, by the name that they have as an owner here, only where that is certain. Without a hub that is the
+    #: account; under one an account may be that of many, and a container's is nobody's.
+    owner: str | None = None
+    #: In which of its owner's servers it is, as people call that; empty is their usual one, None is not known.
+    server: str | None = None
+    #: The notebook of the kernel that it is of, by its owner's own word.
+    notebook: str = ""
+    #: Whose it says it is, where that is not certain: its own word, which decides nothing.
+    claim: str = ""
     #: Of HOLDER and ASTRAY: the workload.
     workload: int | None = None
     #: Of KERNEL and CONTAINER: which one, in words.

@@ -100,8 +100,14 @@ class UseView(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     foreign: bool
     memory_bytes: int | None = None
     name: str = ""
-    #: None where it is not certain, or the caller may not see whose it is.
+    #: The account and the owner: None where it is not certain, or the caller may not see whose it is.
     user: str | None = None
+    owner: str | None = None
+    #: Under a hub, which of its owner's servers; empty is their usual one.
+    server: str | None = None
+    notebook: str = ""
+    #: Whose it says it is, where that is not certain: its own word.
+    claim: str = ""
     workload: int | None = None
     where: str = ""
 

@@ -55,11 +55,23 @@ def test_what_concerns_its_owner_alone_is_for_nobody_else() -> None:
     assert (keys(alerts), keys(alerts, ADA)) == ([], ["holder:1"])
 
 
-def test_an_account_is_known_by_its_name_too() -> None:
-    """Who calls through a hub has a name of the hub and the account that the process runs as."""
+def test_an_account_is_known_by_its_name_too_where_it_is_ones_own() -> None:
+    """Who comes by a token has a name and an account; that somebody is called like another's account tells nothing."""
     alerts = Alerts(Clock())
-    alerts.open("foreign:0", Alert(text="a process", users=frozenset({"u1001"})))
-    assert keys(alerts, Caller(name="ada@hub", account="u1001")) == ["foreign:0"]
+    alerts.open("foreign:0", Alert(text="a process", users=frozenset({"u1001"}), accounts=frozenset({"u1001"})))
+    assert keys(alerts, Caller(name="ci", account="u1001")) == ["foreign:0"]
+    assert keys(alerts, Caller(name="ci", account="u1001", shares_account=True)) == []
+    alerts.settle("foreign", {"foreign:0": Alert(text="a process", users=frozenset({"ada"}))})
+    assert keys(alerts, Caller(name="ci", account="ada")) == []
+
+
+def test_everybody_reads_what_is_theirs() -> None:
+    """Operators all of it, whose it is their own, and others no more than they may know. The command gets all."""
+    alerts = Alerts(Clock())
+    users = frozenset({"ada", "grace", "oper"})
+    told = Alert(text="a", plain="b", own={"ada": "yours", "oper": "its own"}, users=users)
+    alerts.open("foreign:0", told)
+    assert [alerts.views(who)[0].text for who in (OPER, ADA, GRACE)] == ["a", "yours", "b"]
 
 
 # -- once

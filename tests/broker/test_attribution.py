@@ -49,12 +49,12 @@ def a_workload(
 ) -> Workload:
     """A workload that holds devices."""
     words: dict[str, object] = {
-        "state": State.ACTIVE, "attempt": 1, "submitted_at": 1.0, "started_at": 1.0, "active_at": 1.0,
+        "owner": "ada", "state": State.ACTIVE, "attempt": 1, "submitted_at": 1.0, "started_at": 1.0, "active_at": 1.0,
         "lease": Lease(devices=on, pool="local", granted_at=1.0),
     }  # fmt: skip
     spec = JobSpec(argv=("train",), folder="/") if kind is Kind.JOB else None
     return Workload(
-        id=id_, kind=kind, owner="ada", team="everyone", queue="training", name="", ask=Ask(devices=len(on)),
+        id=id_, kind=kind, team="everyone", queue="training", name="", ask=Ask(devices=len(on)),
         holder=holder, account=account, spec=spec, **(words | more),  # type: ignore[arg-type]
     )  # fmt: skip
 

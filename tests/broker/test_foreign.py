@@ -15,7 +15,7 @@ from jupyter_gpu.broker import foreign
 from jupyter_gpu.broker.alerts import Alerts
 from jupyter_gpu.broker.engines import holders, procs
 from jupyter_gpu.broker.foreign import Foreign
-from jupyter_gpu.model import AlertView, Caller, Kind, Policy, Scope, Use, UseKind, Workload, World
+from jupyter_gpu.model import AlertView, Caller, ForeignRule, Kind, Policy, Scope, Use, UseKind, Workload, World
 from tests.faults.house import until
 
 from .ground import Clock
@@ -32,7 +32,7 @@ def a_use(pid: int, kind: UseKind = UseKind.USER, *, user: str | None = "grace",
     """A process on a device."""
     found = procs.find(pid)
     words = {"name": "python", "start_ticks": None if found is None else found.start_ticks, "memory_bytes": 1 << 30}
-    return Use(pid=pid, kind=kind, user=user, **(words | more))  # type: ignore[arg-type]
+    return Use(pid=pid, kind=kind, user=user, **({"owner": None if kind is UseKind.CONTAINER else user} | words | more))  # type: ignore[arg-type]
 
 
 class Room:
@@ -82,8 +82,10 @@ def test_a_process_without_a_lease_is_told_once_it_was_seen_twice() -> None:
     assert room.told() == []
     room.look()
     (text,) = room.told()
-    assert f"GPU 0 is used without a lease: process {os.getpid()} (python) of grace and 1 more." in text
-    assert room.told("grace") == [text]
+    assert f"GPU 0 is used without a lease: process {os.getpid()} (python) of grace and 1 more, since " in text
+    assert ", 1GiB. Nobody gets it while that lasts. Let its user end it, or reserve a GPU first." in text
+    (own,) = room.told("grace")
+    assert f"Your process {os.getpid()} (python) and 1 more of yours are on GPU 0 without a lease, since " in own
     assert room.told("ada") == []
     room.world.uses["GPU-0"] = ()
     room.look()
@@ -135,7 +137,8 @@ def test_a_container_on_a_leased_device_is_its_holders_to_judge() -> None:
     room.look(2)
     for name in ("oper", "ada"):
         (text,) = room.told(name)
-        assert "in docker 0123456789ab. Its holder can tell whether that is theirs." in text
+        assert "in docker 0123456789ab, since " in text
+        assert "1GiB. Its holder can tell whether that is theirs." in text
         assert "may be used without a lease" in text
 
 
@@ -148,7 +151,7 @@ def test_who_can_be_looked_up_here_and_is_nobodys_is_no_holder(monkeypatch: pyte
     monkeypatch.setattr(room.foreign._people, "lender_of", {100_005: "grace"}.get)
     room.look(2)
     (text,) = room.told()
-    assert f"process {os.getpid()} (python) of a user number that /etc/subuid lends to grace." in text
+    assert f"process {os.getpid()} (python) of a user number that /etc/subuid lends to grace, since" in text
     assert "It is left alone: it is not certain whose it is." in text
     room = Room(a_workload(account="ada"))
     room.world.uses["GPU-0"] = (lent,)
@@ -398,3 +401,160 @@ def test_the_alert_says_why_it_is_left_alone(hers: subprocess.Popen[bytes]) -> N
     room.world.uses["GPU-0"] = (a_use(hers.pid, UseKind.CONTAINER, user=None),)
     room.look(2)
     assert "It is left alone: it is not certain whose it is." in room.told()[0]
+
+
+# -- by team
+
+
+STRICT = ForeignRule(team="students", use="end", after_seconds=20)
+MILD = ForeignRule(team="staff", use="warn")
+BY_TEAM = Policy(foreign_use="end", foreign_seconds=60, kill_after_seconds=30, foreign_rules=(STRICT, MILD))
+
+
+def in_groups(groups: dict[str, tuple[str, ...]] | None, policy: Policy = BY_TEAM, *workloads: Workload) -> Room:
+    """The room under a hub that says this of its users."""
+    room = Room(*workloads, policy=policy)
+    room.world.groups = groups
+    return room
+
+
+@needs_root
+@pytest.mark.parametrize(
+    ("groups", "seconds", "rule"),
+    [
+        (("students",), 20, "the rule for team students"),
+        (("vision",), 60, "foreign_use"),
+        ((), 60, "foreign_use"),
+        # Strictest: who is also in staff is a student all the same.
+        (("staff", "students"), 20, "the rule for team students"),
+    ],
+)
+def test_it_is_ended_by_the_rule_of_its_owners_teams(
+    groups: tuple[str, ...], seconds: int, rule: str, hers: subprocess.Popen[bytes], caplog: pytest.LogCaptureFixture
+) -> None:
+    """When that says so; the log, the operators and whose it was are told by which rule."""
+    room = in_groups({"grace": groups})
+    room.world.uses["GPU-0"] = (a_use(hers.pid),)
+    room.look(2 + seconds - 1)
+    assert hers.poll() is None
+    (own,) = room.told("grace")
+    assert (f", by {rule}." in own) == (rule != "foreign_use")
+    room.look(1)
+    assert hers.wait(10) == -signal.SIGTERM
+    assert f"process {hers.pid} (python) of grace was asked to end, as the policy says ({rule})" in caplog.text
+    room.world.uses.clear()
+    room.look(1)
+    for name, whose in (("oper", f"Process {hers.pid} (python) of grace"), ("grace", f"Your process {hers.pid}")):
+        (text,) = room.told(name)
+        assert text.startswith(f"{whose} was asked to end at ")
+        assert f"it had no lease of GPU 0 ({rule})." in text
+    assert room.told("ada") == []
+    room.look(600)
+    assert room.told() == room.told("grace") == []
+
+
+@pytest.mark.parametrize(
+    ("groups", "said"),
+    [
+        ({"grace": ("staff",)}, "Let its user end it, or reserve a GPU first."),
+        ({}, "It is left alone: it is not known now which teams its user is in."),
+    ],
+)
+def test_who_is_only_warned_and_whose_teams_are_not_known_is_not_ended(
+    groups: dict[str, tuple[str, ...]], said: str, hers: subprocess.Popen[bytes]
+) -> None:
+    """A hub that is away ends nothing, whatever the plain rule says: theirs may be milder."""
+    room = in_groups(groups)
+    room.world.uses["GPU-0"] = (a_use(hers.pid, user=WHOSE, owner="grace"),)
+    room.look(300)
+    assert hers.poll() is None
+    assert room.told()[0].endswith(said)
+
+
+@needs_root
+def test_the_time_of_another_rule_begins_when_it_holds(hers: subprocess.Popen[bytes]) -> None:
+    """The hub's word came late, or a group was gained: nobody is ended who was not told for as long before."""
+    room = in_groups({})
+    room.world.uses["GPU-0"] = (a_use(hers.pid),)
+    room.look(100)
+    room.world.groups = {"grace": ("students",)}
+    room.look(20)
+    assert hers.poll() is None
+    assert "It is ended at" in room.told("grace")[0]
+    room.look(2)
+    assert hers.wait(10) == -signal.SIGTERM
+
+
+@needs_root
+def test_each_is_treated_by_their_own_rule_on_one_device(hers: subprocess.Popen[bytes]) -> None:
+    """One is ended and the other stays; both are told what is theirs, and the operators of both."""
+    room = in_groups({"grace": ("students",), "ada": ("staff",)})
+    with a_process(uid=ADA) as others:
+        room.world.uses["GPU-0"] = (a_use(hers.pid), a_use(others.pid, user="ada"))
+        room.look(10)
+        assert "One of them is ended at " in room.told()[0]
+        assert ", by the rule for team students; the others are left alone." in room.told()[0]
+        assert "Let its user end it" in room.told("ada")[0]
+        assert "by the rule for team students." in room.told("grace")[0]
+        room.look(20)
+        assert hers.wait(10) == -signal.SIGTERM
+        assert others.poll() is None
+
+
+# -- under a hub
+
+
+def test_operators_read_server_and_notebook_and_whose_it_is_reads_them_of_their_own() -> None:
+    """Who holds the device reads who it is and nothing more; what a process says of itself is for operators."""
+    room = in_groups({}, Policy(), a_workload())
+    kernel = a_use(os.getpid(), UseKind.KERNEL, user="lab", owner="ana", server="big", notebook="train.ipynb")
+    room.world.uses["GPU-0"] = (kernel, a_use(1, user="lab", owner=None, memory_bytes=5, claim="ben"))
+    room.look(2)
+    (text,) = room.told()
+    assert f"process {os.getpid()} (python) of ana, server 'big', notebook train.ipynb, and 1 more, since" in text
+    (own,) = room.told("ana")
+    assert own.startswith(f"Your process {os.getpid()} (python), server 'big', notebook train.ipynb, is on GPU 0")
+    (holders_words,) = room.told("ada")
+    assert "of ana and 1 more, since" in holders_words
+    assert "big" not in holders_words
+    assert "train.ipynb" not in holders_words
+    for name in ("ben", "lab"):
+        assert room.told(name) == []
+
+
+def test_a_process_of_an_account_of_many_that_nobody_is_known_of_accuses_nobody(
+    hers: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its own word is shown to operators, and neither its owner's rule nor the plain one ends it."""
+    monkeypatch.setattr(procs, "users_of", lambda _: {GRACE})
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    use = a_use(hers.pid, user="grace", owner=None, claim="ana, server big")
+    assert spared(use) == "it is not certain whose it is"
+    room = in_groups({"ana": ("students",)})
+    room.world.uses["GPU-0"] = (use,)
+    room.look(2)
+    assert "of the account grace, by its own word of ana, server big, since" in room.told()[0]
+    assert "It is left alone: it is not certain whose it is." in room.told()[0]
+    assert room.told("ana") == room.told("grace") == []
+
+
+def test_never_in_a_container_also_where_the_hub_knows_whose_it_is(hers: subprocess.Popen[bytes]) -> None:
+    """Its spawner ends it; its owner is told, and it is no riddle for who holds the device."""
+    use = a_use(hers.pid, UseKind.CONTAINER, user=None, owner="ana", server="", where="docker 0123456789ab")
+    assert spared(use) == "it is in a container"
+    room = in_groups({}, Policy(), a_workload(account=""))
+    room.world.uses["GPU-0"] = (use,)
+    room.look(2)
+    assert "of ana in docker 0123456789ab, in their usual server, since" in room.told()[0]
+    assert "is used without a lease" in room.told("ada")[0]
+    assert "in your usual server, is on GPU 0 without a lease" in room.told("ana")[0]
+
+
+def test_an_account_that_is_called_like_another_user_blames_nobody_else() -> None:
+    """Ana of the university works as `ana`, and somebody else is called ana at the hub."""
+    room = in_groups({}, Policy())
+    room.world.uses["GPU-0"] = (a_use(os.getpid(), user="ana", owner="ana@uni"),)
+    room.look(2)
+    read = frozenset({Scope.READ})
+    assert room.views(Caller(name="ana", account="", scopes=read)) == ()
+    assert len(room.views(Caller(name="ana@uni", account="ana", scopes=read))) == 1
