@@ -11,6 +11,7 @@ import subprocess
 import time
 import traceback
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
@@ -35,11 +36,13 @@ def two_accounts() -> Iterator[tuple[str, str]]:
             _patiently("userdel", name)
 
 
-def as_account(account: str, call: Callable[[], None]) -> int:
-    """Do it in a process of this account; its exit code."""
+def as_account(account: str, call: Callable[[], None], cgroup: Path | None = None) -> int:
+    """Do it in a process of this account, in this cgroup if any is given; its exit code."""
     pid = os.fork()
     if not pid:
         try:
+            if cgroup is not None:
+                (cgroup / "cgroup.procs").write_text(str(os.getpid()), encoding="ascii")
             become(account)
             call()
         except BaseException:  # noqa: BLE001 - told by the exit code

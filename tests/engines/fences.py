@@ -19,7 +19,7 @@ from typing import Any
 
 import pytest
 
-from jupyter_gpu.broker.engines import landlock
+from jupyter_gpu.broker.engines import bpf, landlock
 
 ROOT = Path(__file__).parents[2]
 IS_ROOT = os.geteuid() == 0
@@ -158,3 +158,27 @@ def as_user(words: list[str], who: pwd.struct_passwd = NOBODY) -> list[str]:
         f"exec setpriv --reuid={who.pw_uid} --regid={who.pw_gid} --clear-groups -- " + shlex.join(words),
     ]
     return ["unshare", "--mount", "sh", "-c", "\n".join(lines)]
+
+
+@contextlib.contextmanager
+def unit_of(layer: str, *minors: int) -> Iterator[Path]:
+    """A cgroup as systemd makes one of a unit with a DeviceAllow: of the memory devices these alone, and null.
+
+    In it is whoever is written into its `cgroup.procs`.
+    """
+    need(layer)
+    mounts = [line.split() for line in Path("/proc/mounts").read_text(encoding="utf-8").splitlines()]
+    kind = "cgroup2" if layer == "cgroup v2" else "devices"
+    root = next(Path(it[1]) for it in mounts if kind in (it[2], Path(it[1]).name))
+    folder = root / f"jg-unit-{os.getpid()}.service"
+    folder.mkdir()
+    try:
+        if layer == "cgroup v2":
+            bpf.deny(str(folder), [], [(1, [3, *minors])])
+        else:
+            (folder / "devices.deny").write_text("a", encoding="ascii")
+            for minor in (3, *minors):
+                (folder / "devices.allow").write_text(f"c 1:{minor} rw", encoding="ascii")
+        yield folder
+    finally:
+        folder.rmdir()

@@ -7,7 +7,6 @@ nodes, and nothing. The nodes are harmless devices under the names of GPUs.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import errno
 import itertools
 import os
@@ -29,7 +28,7 @@ from jupyter_gpu.jupyter.own_isolation import NOT_YET, OwnIsolation
 from jupyter_gpu.model import Change, Holder, IsolationView, Status
 from jupyter_gpu.opening import MISSING, OPENED, REFUSED, try_to_open
 from jupyter_gpu.own_reach import Question, Surroundings, find_out, is_closed_by_mode, question, verdict
-from tests.engines.fences import IS_ROOT, NOBODY, ROOT, as_user, need, open_folder
+from tests.engines.fences import IS_ROOT, NOBODY, ROOT, as_user, need, open_folder, unit_of
 
 from .test_stream import ADA, FakePage, Ground, device, kinds, status, workload
 
@@ -77,29 +76,6 @@ def nodes() -> Iterator[Path]:
         yield folder
 
 
-@contextlib.contextmanager
-def unit_of(layer: str) -> Iterator[Path]:
-    """A cgroup whose processes may open what systemd allows to a unit with DeviceAllow, and the server's own card."""
-    need(layer)
-    mounts = [line.split() for line in Path("/proc/mounts").read_text(encoding="utf-8").splitlines()]
-    kind = "cgroup2" if layer == "cgroup v2" else "devices"
-    root = next(Path(it[1]) for it in mounts if kind in (it[2], it[3].split(",")[-1]))
-    folder = root / f"jg-unit-{os.getpid()}.service"
-    folder.mkdir()
-    try:
-        if layer == "cgroup v2":
-            from jupyter_gpu.broker.engines import bpf
-
-            bpf.deny(str(folder), [], [(1, [3, 8, 9])])
-        else:
-            (folder / "devices.deny").write_text("a")
-            for line in ("c 1:3 rwm", "c 1:8 rwm", "c 1:9 rw", "c 136:* rw"):
-                (folder / "devices.allow").write_text(line)
-        yield folder
-    finally:
-        folder.rmdir()
-
-
 def ask(nodes: Path, *, unit: Path | None = None, inside: tuple[str, ...] = (), as_root: bool = False) -> IsolationView:
     """What a server finds that was started in this unit, inside of what these words make, by default as nobody."""
     words = [*inside, sys.executable, "-c", CHILD, str(nodes)]
@@ -116,7 +92,7 @@ def ask(nodes: Path, *, unit: Path | None = None, inside: tuple[str, ...] = (), 
 @pytest.mark.parametrize("layer", ["cgroup v1", "cgroup v2"])
 def test_a_unit_that_allows_its_own_card_alone_is_enforced(nodes, layer):
     """As of systemdspawner with a DeviceAllow: both other cards were tried, and both were refused."""
-    with unit_of(layer) as unit:
+    with unit_of(layer, MINORS["nvidia0"]) as unit:
         found = ask(nodes, unit=unit)
     assert (found.enforced, found.detail) == (True, "a process of it tried 2 device nodes of other GPUs: 2 refused")
     assert found.by == "systemd"
@@ -141,7 +117,7 @@ def test_a_unit_that_allows_one_card_too_many_is_advisory(nodes):
     (nodes / "nvidia2").unlink()
     os.mknod(nodes / "nvidia2", 0o020666, os.makedev(1, 8))
     (nodes / "nvidia2").chmod(0o666)
-    with unit_of("cgroup v1") as unit:
+    with unit_of("cgroup v1", MINORS["nvidia0"], 8) as unit:
         found = ask(nodes, unit=unit)
     assert found == IsolationView(enforced=False, detail=f"it could open {nodes}/nvidia2, which is not its own")
 
@@ -150,14 +126,14 @@ def test_a_card_of_which_the_broker_does_not_tell_is_tried_too(nodes):
     """One that it has lost, or that is in MIG mode and has no MIG devices."""
     os.mknod(nodes / "nvidia3", 0o020666, os.makedev(1, 8))
     (nodes / "nvidia3").chmod(0o666)
-    with unit_of("cgroup v1") as unit:
+    with unit_of("cgroup v1", MINORS["nvidia0"], 8) as unit:
         found = ask(nodes, unit=unit)
     assert found == IsolationView(enforced=False, detail=f"it could open {nodes}/nvidia3, which is not its own")
 
 
 def test_a_server_of_root_is_never_called_kept(nodes):
     """Though it is refused now: it could leave its unit."""
-    with unit_of("cgroup v1") as unit:
+    with unit_of("cgroup v1", MINORS["nvidia0"], 8) as unit:
         found = ask(nodes, unit=unit, as_root=True)
     assert found == IsolationView(
         enforced=False, detail="it runs with the rights of root, which can leave all that keeps it"

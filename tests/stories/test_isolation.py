@@ -19,16 +19,18 @@ from typing import Any
 
 import pytest
 
+from jupyter_gpu import pins
+from jupyter_gpu.cli.doctor_devices import own_check
 from jupyter_gpu.client import Client
 from jupyter_gpu.model import Ask, EndReason, IsolationView, JobSpec, Kind, SubmitBody
 from tests.accounts import as_account, two_accounts
-from tests.engines.fences import IS_ROOT, TRY, as_user, need, open_folder
+from tests.engines.fences import IS_ROOT, TRY, as_user, need, open_folder, unit_of
 from tests.nvml import boards
 from tests.nvml.board import GIB, MIB, Board, data_centre_card, mig_device
 from tests.nvml.library import needs_standin
 
 from .house_of_nodes import House
-from .scene import Broker, until
+from .scene import Broker, this_process, until
 
 pytestmark = [needs_standin, pytest.mark.story, pytest.mark.timeout(180)]
 
@@ -179,6 +181,32 @@ def test_a_user_alone_is_kept_from_cards_that_they_do_not_hold(house: House, use
         as_user_run(house, user.pw_name, try_all(nodes), Ask(devices=2), "two")
         assert opens_just_its_own(house.result("two"), user.pw_name, nodes, 2), house.result("two")
         assert "isolation enforced (landlock)" in theirs(broker, user, "status")
+
+
+@pytest.mark.parametrize(("is_fenced", "said"), [(True, "enforced by systemd ("), (False, "advisory (it could open ")])
+def test_a_server_of_a_hub_finds_out_whether_its_unit_keeps_it(
+    house: House, users: tuple[str, str], is_fenced: bool, said: str
+) -> None:
+    """From the board to what doctor says in a server: in a unit that allows the leased card alone, and in none."""
+    need("cgroup v2")
+    board, nodes = four_cards(house)
+    with house.broker(board, system=True) as broker:
+        body = SubmitBody(kind=Kind.RESERVATION, ask=Ask(devices=1), holder=this_process())
+        held = broker.client.wait(broker.client.submit(body).id, "active", 60)
+        now, own = broker.client.status(), nodes[held.devices[0]]
+
+        def look() -> None:
+            check = own_check(now, {"JUPYTERHUB_USER": users[0]} | pins.under(held.id, held.devices))
+            assert check is not None
+            (house.work / "said").write_text(f"{check.state}\n{check.text}\n")
+
+        with unit_of("cgroup v2", os.minor(Path(own).stat().st_rdev)) as unit:
+            assert as_account(users[0], look, unit if is_fenced else None) == 0
+        state, text = house.result("said")
+        assert (state, text.startswith(said)) == ("ok" if is_fenced else "warn", True), text
+        assert ("3 device nodes of other GPUs: 3 refused" in text) is is_fenced
+        assert own not in text
+        broker.client.cancel(held.id)
 
 
 def status(broker: Broker, user: pwd.struct_passwd) -> dict[str, Any]:
