@@ -26,6 +26,7 @@ from tornado.websocket import websocket_connect
 
 from jupyter_gpu.client import Client
 from jupyter_gpu.errors import GpuError
+from tests.nvml.board import Board
 
 #: Team -> its members.
 TEAMS = {"vision": ("ana", "ben"), "speech": ("cho", "dov")}
@@ -86,6 +87,7 @@ setup_hub(
     c, profiles={profiles!r}, policy={policy!r}, port={port}, operators=[{operator!r}],
     researchers={{"groups": {teams!r}}}, contractors=[{contractor!r}], broker={broker!r},
 )
+c.JupyterHub.services[-1]["environment"].update({seen!r})
 """
 
 
@@ -111,6 +113,8 @@ class Hub:
     root: Path
     base: str = "/"
     devices: int = 4
+    #: Real devices to all that our code can see, instead of simulated ones.
+    board: Board | None = None
     policy: Mapping[str, Any] = field(default_factory=lambda: POLICY)
     single_user_app: str = "jupyter_server.serverapp.ServerApp"
     more: str = ""
@@ -125,6 +129,7 @@ class Hub:
         #: The hub itself, past its proxy: the one in Python holds each answer back until it is whole, so it streams
         #: nothing.
         self.direct = f"http://127.0.0.1:{inner}{self.base}"
+        devices = {"simulated_devices": self.devices} if self.board is None else {"lock_file": str(self.root / "lock")}
         # Where somebody has no account, jobs run as this one; for root it must be said.
         account = pwd.getpwuid(os.geteuid()).pw_name
         (self.root / "homes").mkdir(parents=True)
@@ -147,9 +152,10 @@ class Hub:
                 contractor=CONTRACTOR,
                 teams=sorted(TEAMS),
                 broker={
-                    "simulated_devices": self.devices, "hub_cache_seconds": CACHE_SECONDS, "system": False,
-                    "account_of_user": {"*": account},
+                    "hub_cache_seconds": CACHE_SECONDS, "system": False, "account_of_user": {"*": account},
+                    **devices,
                 },
+                seen={} if self.board is None else self.board.environment(),
                 more=self.more,
             )
         )  # fmt: skip
@@ -339,9 +345,13 @@ class Kernel:
 
     def run(self, code: str) -> str:
         """Run code; what it printed, or the error that it raised."""
-        return asyncio.run(self._run(code))
+        return asyncio.run(self._run(code, "idle"))
 
-    async def _run(self, code: str) -> str:
+    def begin(self, code: str) -> None:
+        """Run code, and look away as soon as it computes."""
+        asyncio.run(self._run(code, "busy"))
+
+    async def _run(self, code: str, until_it_is: str) -> str:
         url = f"{str(self.server.base_url).rstrip('/').replace('http', 'ws', 1)}/api/kernels/{self.id}/channels"
         asked = uuid.uuid4().hex
         socket_ = await websocket_connect(HTTPRequest(url, headers={"Authorization": f"token {self.token}"}))
@@ -359,7 +369,7 @@ class Kernel:
                     told = heard["content"]
                     said += told.get("text", "") if heard["msg_type"] == "stream" else ""
                     said += f"{told['ename']}: {told['evalue']}" if heard["msg_type"] == "error" else ""
-                    if heard["msg_type"] == "status" and told["execution_state"] == "idle":
+                    if heard["msg_type"] == "status" and told["execution_state"] == until_it_is:
                         break
         finally:
             socket_.close()

@@ -158,7 +158,8 @@ class Servers:
             theirs, server = listed.get(it.owner, frozenset()), server_of(it)
             # A kernel or a shell does not say in which of its owner's servers it lives.
             active[it.owner] |= theirs if server is None else theirs & {server}
-        if now < self._told_at + ACTIVITY_SECONDS:
+        # Where holders have to renew sooner, everything is looked at sooner.
+        if now < self._told_at + min(ACTIVITY_SECONDS, self._loop.world.policy.lapse_seconds * 2 / 3):
             return
         self._told_at = now
         at = dt.datetime.fromtimestamp(now, dt.UTC).isoformat()
