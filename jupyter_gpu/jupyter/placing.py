@@ -127,6 +127,8 @@ def _pin(kind: Where, share: Share) -> dict[str, str]:
 
 #: What all who use any GPU open.
 _COMMON_NODES = ("/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia-uvm-tools", "/dev/nvidia-modeset")
+#: All of that, and every card, also those that come later: a group of systemd's, by the kernel's names.
+_ALL_NODES = "char-nvidia* rw"
 _GPU_NODE = re.compile(r"(/dev/nvidia\d|/dev/nvidia-caps|char-nvidia(-frontend|-caps|\*|\s|$))")
 
 
@@ -153,9 +155,14 @@ def _systemd(before: Mapping[str, Any], share: Share, *, hides: bool) -> Placed:
     if nodes:
         lines = Lines([*kept, *(f"{node} rw" for node in (*_COMMON_NODES, *nodes))])
         return Placed({"unit_extra_properties": {**before, "DeviceAllow": lines}}, notes=notes)
-    if share.devices or share.kernels_reserve:
-        # Simulated devices have no nodes; and kernels that reserve later run in the unit of their server.
+    if share.devices:  # simulated ones have no nodes
         return Placed({})
+    if share.kernels_reserve:
+        # They run in the unit of their server, and may hold any card later: an admin's list for something else, or a
+        # policy, would close them all.
+        is_closed = bool(entries) or before.get("DevicePolicy", "auto") != "auto"
+        lines = Lines(dict.fromkeys([*entries, _ALL_NODES]))
+        return Placed({"unit_extra_properties": {**before, "DeviceAllow": lines}} if is_closed else {})
     closed = {"DevicePolicy": "closed"} | {name: it for name, it in before.items() if name != "DeviceAllow"}
     return Placed({"unit_extra_properties": closed | ({"DeviceAllow": Lines(kept)} if kept else {})}, notes=notes)
 

@@ -1,6 +1,8 @@
 """Where each spawner wants its devices: what is set, what of the admin's stays, and what gives way."""
 
 import asyncio
+import shutil
+import subprocess
 from collections.abc import Mapping
 from typing import Any
 
@@ -168,6 +170,46 @@ def test_a_unit_whose_kernels_reserve_later_is_not_fenced_in_and_one_whose_do_no
     assert traits(Where.SYSTEMD, SHUT, {"unit_extra_properties": {"A": "b", "DeviceAllow": "/dev/nvidia0 rw"}}) == {
         "unit_extra_properties": {"A": "b", "DevicePolicy": "closed"}
     }
+
+
+@pytest.mark.parametrize(
+    ("now", "allowed"),
+    [
+        ({"DeviceAllow": ["/dev/fuse rw"]}, ["/dev/fuse rw", "char-nvidia* rw"]),
+        ({"DeviceAllow": "/dev/nvidia0 rw"}, ["/dev/nvidia0 rw", "char-nvidia* rw"]),
+        ({"DeviceAllow": ["char-nvidia* rw"]}, ["char-nvidia* rw"]),
+        ({"DevicePolicy": "closed"}, ["char-nvidia* rw"]),
+    ],
+)
+def test_a_unit_that_allows_an_admins_devices_alone_lets_kernels_open_what_they_reserve(now, allowed):
+    """A list for something else would close every GPU, and a kernel would hold a lease that it cannot use."""
+    found = traits(Where.SYSTEMD, NONE, {"unit_extra_properties": now})
+
+    assert found == {"unit_extra_properties": {**now, "DeviceAllow": allowed}}
+
+
+@pytest.mark.parametrize(
+    ("share", "now"),
+    [
+        (Share((a_device(0), MIG), 7), {}),
+        (NONE, {"DeviceAllow": ["/dev/fuse rw"]}),
+        (SHUT, {"DeviceAllow": "/dev/kvm r"}),
+    ],
+)
+def test_systemd_reads_what_it_is_told(tmp_path, share, now):
+    """By its own word: it says of each line that it cannot read that it ignores it."""
+    if shutil.which("systemd-analyze") is None:
+        pytest.skip("systemd-analyze is not there; it comes with systemd")
+
+    def said(properties: Mapping[str, Any]) -> str:
+        lines = [(name, it) for name, its in properties.items() for it in ([its] if isinstance(its, str) else its)]
+        unit = tmp_path / "server.service"
+        unit.write_text("\n".join(["[Service]", "ExecStart=/bin/true", *(f"{name}={it}" for name, it in lines), ""]))
+        words = ["systemd-analyze", "verify", "--man=no", str(unit)]
+        return subprocess.run(words, capture_output=True, text=True, check=False).stderr
+
+    assert "ignoring" not in said(traits(Where.SYSTEMD, share, {"unit_extra_properties": now})["unit_extra_properties"])
+    assert "ignoring" in said({"DeviceAllow": ["/dev/nvidia0 read"], "DevicePolicy": "shut"})
 
 
 def test_simulated_devices_have_nothing_to_open():
