@@ -31,6 +31,7 @@ from ..core.events import (
     Submitted,
 )
 from ..core.lifecycle import evolve
+from ..core.moment import Moment
 from ..errors import BrokerUnavailable, GpuError, StoreUnavailable
 from ..model import BrokerView, Command, LoadPolicy, Policy, Renewal, RenewBody, State, Submit, Tick, Workload, World
 from .alerts import Alerts
@@ -92,6 +93,7 @@ class Loop:
         self.alerts.changed = lambda: self.publisher.look(self.world.revision)
         self.idle = Idle(self.alerts)
         self.sights = Sights()
+        self.moment: Moment | None = None
         #: Who of a hub accounts and processes are.
         self.owners = Owners()
         self.engines = engines

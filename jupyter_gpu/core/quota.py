@@ -45,18 +45,25 @@ def bind(  # noqa: PLR0917 - whose use it is, in the order of every key
     )
 
 
-def available_again_at(world: World, number: int, binding: Binding, now: float) -> float | None:
-    """When enough of the window has passed that the budget has room; None where it has room now."""
+def available_again_at(
+    world: World, number: int, binding: Binding, now: float, ledger: Ledger | None = None
+) -> float | None:
+    """When enough of the window has passed that the budget has room; None where it has room now.
+
+    `ledger` is one of this world and about now, where there is one.
+    """
     rule = world.policy.quotas[number]
     if rule.gpu_hours is None:
         return None
-    excess = Ledger(world, now).spent_ms(number, binding) - rule.gpu_hours * HOUR_MS
+    excess = (ledger or Ledger(world, now)).spent_ms(number, binding) - rule.gpu_hours * HOUR_MS
+    if excess < 0:
+        return None
     oldest = int(now - rule.window_seconds) // BUCKET_SECONDS
     buckets: Counter[int] = Counter()
     for (owner, team, queue, device_class), used in world.usage.items():
         if bind(number, rule, owner, team, queue, device_class) == binding:
             buckets.update({bucket: ms for bucket, ms in used.items() if bucket >= oldest})
-    for bucket in sorted(buckets) if excess >= 0 else ():
+    for bucket in sorted(buckets):
         excess -= buckets[bucket]
         if excess < 0:
             return float((bucket + 1) * BUCKET_SECONDS + rule.window_seconds)

@@ -29,9 +29,10 @@ from ..model import (
 )
 from .devices_view import card_views, device_view, device_views
 from .forecast import ahead_of
+from .moment import Moment
 from .names import may_see_names
 from .outlook import expected_start_at
-from .quota import HOUR_MS, Binding, Ledger, available_again_at, bind
+from .quota import HOUR_MS, Binding, available_again_at, bind
 from .sentences import sentence, why
 from .victims import is_in_overtime
 
@@ -47,6 +48,7 @@ __all__ = [
     "quota_views",
     "status",
     "view",
+    "view_of",
 ]
 
 #: Of a caller's own waiting work so many have their place and sentence in the document, and so many stand in it.
@@ -96,6 +98,17 @@ def view(
     )
 
 
+def view_of(moment: Moment, it: Workload, caller: Caller, now: float, *, explained: bool = False) -> WorkloadView:
+    """One of many workloads. Others' looks the same to all who may see as much of it, so it is made once for them."""
+    if it.owner == caller.name:
+        return view(moment.world, it, caller, now, explained=explained)
+    key = (it.id, caller.is_operator, caller.sees_others)
+    known = moment.others.get(key)
+    if known is None:
+        known = moment.others[key] = view(moment.world, it, caller, moment.now)
+    return known
+
+
 #: What of a workload concerns everybody, under the same names in the view.
 _SEEN_BY_ALL = (
     "id", "kind", "state", "queue", "ask", "submitted_at", "priority", "waiting", "paused", "lifted", "not_before",
@@ -127,13 +140,16 @@ def status(
     cards: tuple[Card, ...] = (),
     alerts: tuple[AlertView, ...] = (),
     isolation: IsolationView | None = None,
+    moment: Moment | None = None,
 ) -> Status:
     """The whole document: devices, the caller's own work, others' work on the devices, quota, lines.
 
-    `cards` are the GPUs in MIG mode as the inventory has them: also those without MIG devices.
+    `cards` are the GPUs in MIG mode as the inventory has them: also those without MIG devices. `moment` is of this
+    world, and not long ago, where several callers are told.
     """
-    line = line_of(world, caller, now)
-    holders = (view(world, it, caller, now, explained=it.owner == caller.name) for it in world.holders())
+    moment = moment or Moment(world, now)
+    line = line_of(moment, caller, now)
+    holders = (view_of(moment, it, caller, now, explained=True) for it in world.holders())
     return Status(
         revision=world.revision,
         store_id=store_id,
@@ -143,7 +159,7 @@ def status(
         devices=device_views(world, caller, now),
         workloads=(*holders, *line.mine),
         more_of_mine=line.more_of_mine,
-        quotas=quota_views(world, caller, now),
+        quotas=quota_views(moment, caller),
         waiting=line.waiting,
         warnings=warnings,
         cards=card_views(world, cards),
@@ -185,24 +201,20 @@ class Line(NamedTuple):
     waiting: dict[str, int]
 
 
-def line_of(world: World, caller: Caller, now: float) -> Line:
-    """Walk the line once, for all places of a caller's own work."""
-    waiting: dict[str, int] = {queue.name: 0 for queue in world.policy.queues}
-    mine: list[WorkloadView] = []
-    count = 0
-    for it in world.queued():
-        ahead = waiting.get(it.queue, 0)
-        waiting[it.queue] = ahead + 1
-        if it.owner == caller.name:
-            count += 1
-            if count <= MOST_SHOWN:
-                mine.append(view(world, it, caller, now, ahead=ahead, explained=count <= MOST_EXPLAINED))
-    return Line(tuple(mine), count - len(mine), waiting)
+def line_of(moment: Moment, caller: Caller, now: float) -> Line:
+    """The places of a caller's own work, as far as they are told."""
+    counts, by_owner = moment.waiting
+    own = by_owner.get(caller.name, ())
+    mine = tuple(
+        view(moment.world, it, caller, now, ahead=ahead, explained=number < MOST_EXPLAINED)
+        for number, (it, ahead) in enumerate(own[:MOST_SHOWN])
+    )
+    return Line(mine, len(own) - len(mine), counts)
 
 
-def quota_views(world: World, caller: Caller, now: float) -> tuple[QuotaView, ...]:
+def quota_views(moment: Moment, caller: Caller) -> tuple[QuotaView, ...]:
     """Every bound that concerns the caller: what is held or used, what is allowed, when there is room again."""
-    ledger = Ledger(world, now)
+    world, ledger = moment.world, moment.ledger
     return tuple(
         QuotaView(
             rule=title,
@@ -211,7 +223,7 @@ def quota_views(world: World, caller: Caller, now: float) -> tuple[QuotaView, ..
             used_ms=None if rule.gpu_hours is None else ledger.spent_ms(number, binding),
             allowed_ms=None if rule.gpu_hours is None else rule.gpu_hours * HOUR_MS,
             window_seconds=None if rule.gpu_hours is None else rule.window_seconds,
-            available_again_at=available_again_at(world, number, binding, now),
+            available_again_at=available_again_at(world, number, binding, moment.now, ledger),
         )
         for number, rule in enumerate(world.policy.quotas)
         for binding, title in _bindings(world, number, rule, caller)

@@ -276,6 +276,9 @@ class Scope(StrEnum):
     ADMIN = "admin"
 
 
+_OPERATORS = frozenset({Scope.OPERATE, Scope.ADMIN})
+
+
 class Caller(msgspec.Struct, frozen=True, kw_only=True):
     """Who asks: an immutable principal, the OS account its work runs as, and what it may do."""
 
@@ -296,7 +299,7 @@ class Caller(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def is_operator(self) -> bool:
         """Whether others' work is theirs to handle."""
-        return bool(self.scopes & {Scope.OPERATE, Scope.ADMIN})
+        return not self.scopes.isdisjoint(_OPERATORS)
 
 
 _BRIEF_CHARACTERS = 200

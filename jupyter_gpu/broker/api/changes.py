@@ -6,9 +6,8 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from ...core.contractor import narrow_waiting
-from ...core.forecast import expected_end_at
 from ...core.placement import in_order
-from ...core.status import line_of, quota_views, view
+from ...core.status import line_of, quota_views, view_of
 from ...model import Caller, Change, State, Workload, World
 from . import views
 
@@ -18,11 +17,9 @@ if TYPE_CHECKING:
 
 def change_for(loop: Loop, caller: Caller, revision: int, workloads: Iterable[int], devices: Iterable[str]) -> Change:
     """How these look now, and all that moves with them. `revision` is the last event that they are known for."""
-    world, now = loop.world, loop.now()
-    line = line_of(world, caller, now)
-    # What is past its time looks different from one moment to the next, and no event tells of it.
-    late = (it.id for it in world.holders() if expected_end_at(world, it, now) > expected_end_at(world, it, 0.0))
-    changed = {id_: world.workloads[id_] for id_ in (*workloads, *late) if id_ in world.workloads}
+    world, now, moment = loop.world, loop.now(), views.moment_of(loop)
+    line = line_of(moment, caller, now)
+    changed = {id_: world.workloads[id_] for id_ in (*workloads, *moment.late) if id_ in world.workloads}
     # With a workload changes when its devices are free again.
     uuids = {uuid for it in changed.values() if it.lease is not None for uuid in it.lease.devices}.union(devices)
     changed |= {it.id: it for it in world.holders() if it.owner == caller.name}
@@ -31,9 +28,9 @@ def change_for(loop: Loop, caller: Caller, revision: int, workloads: Iterable[in
     return Change(
         revision=revision,
         at=now,
-        changes=(*(view(world, it, caller, now, explained=_is_explained(it, caller)) for it in heard), *line.mine),
+        changes=(*(view_of(moment, it, caller, now, explained=_is_explained(it, caller)) for it in heard), *line.mine),
         devices=tuple(views.show_device(loop, it.uuid, caller) for it in in_order(world) if it.uuid in uuids),
-        quotas=quota_views(world, caller, now),
+        quotas=quota_views(moment, caller),
         more_of_mine=line.more_of_mine,
         waiting=narrow_waiting(world, line.waiting, caller),
         warnings=loop.warnings,

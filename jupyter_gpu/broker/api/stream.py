@@ -87,6 +87,8 @@ class Group:
         self.looks = False
         self.due: asyncio.TimerHandle | None = None
         self.told_at = float("-inf")
+        #: The whole document as it was made for one of them, its revision, and when.
+        self.whole: tuple[bytes, int, float] | None = None
 
 
 def key_of(caller: Caller) -> Caller:
@@ -205,19 +207,18 @@ class Fanout:
             self._tell_all(HEARTBEAT)
 
     def _tell_all(self, line: bytes) -> None:
+        whole: Change | None = None
         for group in self._groups.values():
-            theirs = self._narrowed(line, group.caller)
+            theirs = line
+            if line is not HEARTBEAT and not group.caller.sees_others:
+                # The readings that they may see; for nearly everybody it is the same line, encoded once.
+                whole = whole or _decode(line)
+                theirs = _encode(narrow_samples(self._loop.world, whole, group.caller)) + b"\n"
             for listener in group.listeners:
                 if listener.needs_status and not listener.is_busy:
                     self._send_status(listener)
                 else:
                     listener.send(theirs)
-
-    def _narrowed(self, line: bytes, caller: Caller) -> bytes:
-        """The readings that a caller may see: for nearly everybody the same line, encoded once."""
-        if caller.sees_others or line is HEARTBEAT:
-            return line
-        return _encode(narrow_samples(self._loop.world, _decode(line), caller)) + b"\n"
 
     def _note(self, item: Published) -> None:
         """Something changed: every caller is told now, or a second after they were last told."""
@@ -231,6 +232,7 @@ class Fanout:
             group.workloads.update(item.workloads)
             group.devices.update(item.devices, moved)
             group.looks |= item.is_look
+            group.whole = None
             if group.due is None:
                 # Even "now" is a turn of the loop later, so that all of a burst goes into one line.
                 wait = max(0.0, group.told_at + COALESCE_SECONDS - now)
@@ -251,9 +253,19 @@ class Fanout:
                 self._send_status(listener)
 
     def _send_status(self, listener: Listener) -> None:
-        status = views.whole_status(self._loop, listener.caller)
-        line = _encode(Change(revision=status.revision, status=status)) + b"\n"
-        listener.needs_status = not listener.send(line, status.revision)
+        line, revision = self._whole(self._groups[listener.key])
+        listener.needs_status = not listener.send(line, revision)
+
+    def _whole(self, group: Group) -> tuple[bytes, int]:
+        """The document of a caller: made once for all of their listeners who need it at a time."""
+        now = asyncio.get_running_loop().time()
+        line, revision, made_at = group.whole or (b"", -1, now)
+        # What looks different since is told to all listeners, so an old one lacks no more than some readings.
+        if revision != self._loop.world.revision or now >= made_at + COALESCE_SECONDS:
+            status = views.whole_status(self._loop, group.caller)
+            line, revision = _encode(Change(revision=status.revision, status=status)) + b"\n", status.revision
+            group.whole = (line, revision, now)
+        return line, revision
 
 
 class StreamQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -22,6 +22,7 @@ from ...core.events import (
     Requeued,
     Started,
 )
+from ...core.moment import Moment
 from ...core.status import device_view, device_views, may_see_names, quota_views, status, view
 from ...errors import Conflict, LeaseLost, NotFound
 from ...model import (
@@ -53,6 +54,8 @@ if TYPE_CHECKING:
 LARGEST_ID = 2**63 - 1
 #: How many rows one page may look through before it is handed out short, with the place to go on from.
 MOST_LOOKED_AT = 5_000
+#: What moves with time alone, like how much of a budget is left, may be so old.
+MOMENT_SECONDS = 0.5
 _ROWS = 500
 
 
@@ -98,6 +101,14 @@ def show_devices(loop: Loop, devices: list[Device], caller: Caller) -> MarkedVie
     return MarkedView(**msgspec.structs.asdict(first), others=tuple(others))
 
 
+def moment_of(loop: Loop) -> Moment:
+    """What documents of now have in common: the same for all who ask or are told until something is decided."""
+    kept, now = loop.moment, loop.now()
+    if kept is None or kept.world is not loop.world or not kept.now <= now < kept.now + MOMENT_SECONDS:
+        kept = loop.moment = Moment(loop.world, now)
+    return kept
+
+
 def whole_status(loop: Loop, caller: Caller) -> Status:
     """The one document that every face shows."""
     whole = status(
@@ -110,13 +121,14 @@ def whole_status(loop: Loop, caller: Caller) -> Status:
         cards=loop.sights.cards(),
         alerts=loop.alerts.views(caller),
         isolation=loop.sights.isolation(),
+        moment=moment_of(loop),
     )
     return narrow_status(loop.world, whole, caller)
 
 
 def quotas(loop: Loop, caller: Caller) -> QuotaPage:
     """What is left."""
-    return QuotaPage(items=quota_views(loop.world, caller, loop.now()))
+    return QuotaPage(items=quota_views(moment_of(loop), caller))
 
 
 def devices(loop: Loop, caller: Caller) -> DevicePage:

@@ -1,0 +1,56 @@
+"""What the documents of many callers have in common as of one moment, each made once, when the first of them needs it.
+
+Hundreds of people look at one picture. What is redacted for each of them is made for each; who holds how much, who
+waits before whom and how others' work looks from outside is the same for all, and would else be most of the work.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import NamedTuple
+
+from ..model import Workload, WorkloadView, World
+from .forecast import expected_end_at
+from .quota import Ledger
+
+
+class Waiting(NamedTuple):
+    """The line, walked once."""
+
+    #: Queue -> how many wait in it.
+    counts: dict[str, int]
+    #: Owner -> what of theirs waits, in order, each with how many of its queue are before it.
+    by_owner: dict[str, list[tuple[Workload, int]]]
+
+
+class Moment:
+    """A world at a time, and what was made of it. A world is replaced and never written to, save for what is seen."""
+
+    def __init__(self, world: World, now: float) -> None:
+        self.world, self.now = world, now
+        #: Others' work, by its number and what tells one kind of stranger from another: made by `status.view_of`.
+        self.others: dict[tuple[int, bool, bool], WorkloadView] = {}
+
+    @cached_property
+    def ledger(self) -> Ledger:
+        """Who holds and has used how much. It is only read."""
+        return Ledger(self.world, self.now)
+
+    @cached_property
+    def waiting(self) -> Waiting:
+        """Who waits."""
+        counts: dict[str, int] = {queue.name: 0 for queue in self.world.policy.queues}
+        by_owner: dict[str, list[tuple[Workload, int]]] = {}
+        for it in self.world.queued():
+            ahead = counts.get(it.queue, 0)
+            counts[it.queue] = ahead + 1
+            by_owner.setdefault(it.owner, []).append((it, ahead))
+        return Waiting(counts, by_owner)
+
+    @cached_property
+    def late(self) -> frozenset[int]:
+        """What is past its time: it looks different from one moment to the next, and no event tells of it."""
+        world = self.world
+        return frozenset(
+            it.id for it in world.holders() if expected_end_at(world, it, self.now) > expected_end_at(world, it, 0.0)
+        )
