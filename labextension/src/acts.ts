@@ -1,14 +1,12 @@
 /**
- * What can be done with work and with devices: which request it is, what is asked first, what is said after. Knows
- * nothing of JupyterLab; how to ask and to tell is the face's to know.
+ * What can be done with one's work: which request it is, what is asked first, what is said after. Knows nothing of
+ * JupyterLab; how to ask and to tell is the face's to know.
  */
-import type { Api, Mark } from './api';
-import { nameOf, troubleOf } from './devicewords';
-import { sentence, title, when } from './format';
+import type { Api } from './api';
+import { title, when } from './format';
 import type { IGpuModel, ISource } from './model';
 import { type IQuestion, type IServer, releaseQuestion } from './releasing';
-import { worksOn } from './select';
-import type { DeviceView, Status, WorkloadView } from './types';
+import type { WorkloadView } from './types';
 
 /** How a face asks and tells. */
 export interface IFace {
@@ -27,7 +25,7 @@ export interface IReleasing {
   readonly giveBack?: () => Promise<WorkloadView>;
 }
 
-/** The acts of one face. */
+/** What a person does with their own work, by one face. */
 export class Acts<A extends Api & ISource> {
   constructor(
     private readonly _model: IGpuModel<A>,
@@ -45,10 +43,9 @@ export class Acts<A extends Api & ISource> {
   }
 
   /** End work, wherever it stands. */
-  cancel(it: WorkloadView | number, isSure = false): Promise<WorkloadView | null> {
+  cancel(id: number, isSure = false): Promise<WorkloadView | null> {
     return this.guarded(async () => {
-      const id = typeof it === 'number' ? it : it.id;
-      const asked = cancelQuestion(this._find(id) ?? (typeof it === 'number' ? null : it));
+      const asked = cancelQuestion(this._find(id));
       const isMeant = isSure || asked === null || (await this._face.confirm(asked));
       return isMeant ? this._model.api.cancel(id) : null;
     });
@@ -88,25 +85,6 @@ export class Acts<A extends Api & ISource> {
     return this.guarded(() => this._model.api.letGo(id));
   }
 
-  /** Take a device out of service, with or without what runs there, or into it again. */
-  mark(uuid: string, mark: Mark): Promise<DeviceView | null> {
-    return this.guarded(async () => {
-      const { status } = this._model.state;
-      const device = status?.devices.find(it => it.uuid === uuid);
-      if (
-        mark === 'drain' &&
-        status &&
-        device &&
-        !(await this._face.confirm(drainQuestion(device, status)))
-      ) {
-        return null;
-      }
-      const answer = await this._model.api.mark(uuid, mark);
-      this._face.say(markText(answer, mark));
-      return answer;
-    });
-  }
-
   private _find(id: number): WorkloadView | null {
     return this._model.state.status?.workloads.find(it => it.id === id) ?? null;
   }
@@ -136,36 +114,4 @@ function loss(it: WorkloadView): string {
   return it.holder?.kind === 'server'
     ? 'The server that has its GPUs ends, with all its notebooks and terminals.'
     : 'What runs on its GPUs is ended.';
-}
-
-/** What to ask before a device is drained: who has to leave it. */
-export function drainQuestion(device: DeviceView, status: Status): IQuestion {
-  const works = worksOn(device, status);
-  const who = works.map(it => (it.is_mine ? title(it) : `${title(it)} of ${it.owner ?? 'others'}`));
-  const leave = works.length
-    ? `Told to save and to leave it: ${who.join(', ')}. Jobs go back to their line and resume, reservations end.`
-    : 'Nobody is on it.';
-  return {
-    title: `Drain ${nameOf(device)}?`,
-    body: `It gets no new work. ${leave}`,
-    yes: 'Drain it',
-    no: 'Leave it'
-  };
-}
-
-/** What has become of a device. */
-export function markText(device: DeviceView, mark: Mark): string {
-  const name = nameOf(device);
-  switch (mark) {
-    case 'cordon':
-      return `${name} is cordoned: it gets no new work, and what runs there runs on.`;
-    case 'drain':
-      return `${name} is drained: it gets no new work, and what runs there leaves it.`;
-    case 'uncordon': {
-      const trouble = troubleOf(device);
-      return trouble === null
-        ? `${name} is in service again.`
-        : `${name} is cordoned no more, and still not in service: ${trouble.word}. ${sentence(trouble.meaning)}`;
-    }
-  }
 }

@@ -60,8 +60,9 @@ export class Api {
     return this.json<WorkloadView>(this._of(id));
   }
 
-  cancel(id: number): Promise<WorkloadView> {
-    return this.json<WorkloadView>(this._of(id, '/cancel'), {});
+  /** End work; its owner is told the reason. */
+  cancel(id: number, reason = ''): Promise<WorkloadView> {
+    return this.json<WorkloadView>(this._of(id, '/cancel'), reason ? { reason } : {});
   }
 
   release(id: number): Promise<WorkloadView> {
@@ -82,8 +83,9 @@ export class Api {
   }
 
   /** Take a device out of service, with or without what runs there, or into it again. */
-  mark(uuid: string, mark: Mark): Promise<DeviceView> {
-    return this.json<DeviceView>(`${this._root}devices/${encodeURIComponent(uuid)}/${mark}`, {});
+  mark(uuid: string, mark: Mark, reason = ''): Promise<DeviceView> {
+    const path = `${this._root}devices/${encodeURIComponent(uuid)}/${mark}`;
+    return this.json<DeviceView>(path, reason ? { reason } : {});
   }
 
   /** A part of an attempt's log; a negative offset counts from the end. */

@@ -2,6 +2,7 @@
 import * as React from 'react';
 
 import {
+  cordonText,
   type Group,
   grouped,
   holding,
@@ -61,7 +62,7 @@ export function Devices(props: {
         </>
       }
     >
-      <ul className="jp-Gpu-list" aria-label={plural(devices.length, 'GPU')}>
+      <ul className="jp-Gpu-list" data-gpu="devices" aria-label={plural(devices.length, 'GPU')}>
         {grouped(devices, cards).map(group =>
           group.card === null ? (
             group.devices.map(row)
@@ -251,6 +252,7 @@ function Tile(props: { what: string; text: string; gpu?: string }): React.JSX.El
 function Trouble(props: { device: DeviceView }): React.JSX.Element | null {
   const { device } = props;
   const trouble = troubleOf(device);
+  const cordon = cordonText(device);
   if (trouble === null) {
     return null;
   }
@@ -262,6 +264,7 @@ function Trouble(props: { device: DeviceView }): React.JSX.Element | null {
         </div>
       )}
       <div className="jp-Gpu-muted">{trouble.meaning}</div>
+      {cordon && <div data-gpu="cordon">{sentence(cordon)}</div>}
     </div>
   );
 }

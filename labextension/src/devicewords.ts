@@ -77,6 +77,15 @@ export function troubleOf(device: DeviceView): Trouble | null {
   return device.cordoned ? CORDONED : null;
 }
 
+/** Who cordoned it and why, as far as that was said: "Cordoned by olga: new fans"; empty where neither was. */
+export function cordonText(device: DeviceView): string {
+  const { cordon_reason: reason, cordoned_by: by } = device;
+  if (!device.cordoned || !(reason || by)) {
+    return '';
+  }
+  return `Cordoned${by ? ` by ${by}` : ''}${reason ? `: ${reason}` : ''}`;
+}
+
 /** What of a shared device may still be leased; null where it is not shared, or that is not known. */
 export function roomIn(device: DeviceView): number | null {
   const { memory_total_bytes: total, memory_used_bytes: used } = device;

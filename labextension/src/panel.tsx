@@ -37,15 +37,19 @@ export function Panel(props: {
       ) : (
         <>
           <Alerts state={state} now={now} run={run} />
-          <Devices status={status} history={state.history} now={now} without={ways.without} />
-          <Work state={state} status={status} begin={ways.begin} now={now} run={run} />
-          {status.devices.length > 0 && ways.reserve}
-          <Ended recent={state.recent} caller={status.caller} now={now} run={run} />
-          <Kernels state={state} now={now} run={run} />
-          <Quotas quotas={status.quotas} now={now} />
-          <p className="jp-Gpu-text">
-            You are <b>{status.caller}</b> here.
-          </p>
+          <div className="jp-Gpu-columns">
+            <Devices status={status} history={state.history} now={now} without={ways.without} />
+            <div className="jp-Gpu-side">
+              <Work state={state} status={status} begin={ways.begin} now={now} run={run} />
+              {status.devices.length > 0 && ways.reserve}
+              <Ended recent={state.recent} caller={status.caller} now={now} run={run} />
+              <Kernels state={state} now={now} run={run} />
+              <Quotas quotas={status.quotas} now={now} />
+              <p className="jp-Gpu-text">
+                You are <b>{status.caller}</b> here.
+              </p>
+            </div>
+          </div>
         </>
       )}
     </div>

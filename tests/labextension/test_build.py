@@ -191,12 +191,25 @@ def test_without_npm_or_when_it_fails_the_error_says_what_to_do(hook, tree, prog
     assert not (tree / "jupyter_gpu" / "labextension").exists()
 
 
-def test_the_bundle_stays_small(hook):
-    """Who opens a notebook does not wait for us."""
-    if not hook.is_fresh(SOURCE, BUILT):
+@pytest.mark.parametrize("folder", [BUILT / "static", PAGE], ids=["the extension", "the page"])
+def test_the_bundles_stay_small(hook, folder):
+    """Who opens a notebook, or the page of a hub's service, does not wait for us."""
+    if not all(hook.is_fresh(SOURCE, built) for built in (BUILT, PAGE)):
         pytest.skip("needs a build of these very sources: pip install -e .")
-    size = sum(path.stat().st_size for path in (BUILT / "static").glob("*.js"))
+    size = sum(path.stat().st_size for path in folder.glob("*.js"))
     assert 10_000 < size < MOST_BUNDLE_BYTES
+
+
+def test_the_page_needs_nothing_but_its_own_files(hook):
+    """Its policy forbids what lies elsewhere or is made of text at run time; the licences of others lie beside."""
+    if not hook.is_fresh(SOURCE, PAGE):
+        pytest.skip("needs a build of these very sources: pip install -e .")
+    script, style = ((PAGE / name).read_text(encoding="utf-8") for name in ("page.js", "page.css"))
+    assert not re.search(r"\beval\(|new Function\(|@jupyterlab/|sourceMappingURL", script)
+    assert not re.search(r"@import|url\(", style)
+    licences = (PAGE / "page.js.LICENSE.txt").read_text(encoding="utf-8")
+    for name in ("react", "react-dom", "scheduler", "@lumino/signaling"):
+        assert re.search(rf"^{name}\n", licences, re.MULTILINE)
 
 
 def test_the_types_are_those_of_the_documents():
@@ -226,9 +239,9 @@ def test_the_lock_names_no_registry():
     assert '"resolved"' not in (SOURCE / "package-lock.json").read_text()
 
 
-def text_of_sources():
-    """All of what is written in TypeScript."""
-    return "\n".join(path.read_text(encoding="utf-8") for path in sorted((SOURCE / "src").glob("*.ts*")))
+def text_of_sources(pattern="*.ts*"):
+    """What is written in TypeScript: for JupyterLab, and with `page/*.ts*` for the page alone."""
+    return "\n".join(path.read_text(encoding="utf-8") for path in sorted((SOURCE / "src").glob(pattern)))
 
 
 def test_the_settings_are_valid_and_all_of_them_are_used():
@@ -260,12 +273,89 @@ def test_every_command_that_a_button_starts_exists():
     assert set(re.findall(r"'(gpu:[\w-]+)'", text)) == made
 
 
+def test_every_command_that_a_button_of_the_page_starts_exists():
+    """Of the panel's parts the page shows these; kernels and the form to reserve are JupyterLab's."""
+    parts = [f"{name}.tsx" for name in ("alerts", "devices", "ended", "panel", "parts", "queue")]
+    started = set(re.findall(r"'(gpu:[\w-]+)'", "\n".join(map(text_of_sources, [*parts, "page/*.tsx"]))))
+    made = set(re.findall(r"^    '(gpu:[\w-]+)': ", text_of_sources("page/run.ts"), re.MULTILINE))
+    assert started | {f"gpu:{mark}" for mark in ("cordon", "uncordon", "drain")} == made
+
+
+def test_the_page_is_made_without_jupyterlab():
+    """What it imports, and what that imports, knows nothing of JupyterLab, save by name of a type."""
+    found, left = set(), {SOURCE / "src" / "page" / "index.tsx"}
+    while left:
+        path = left.pop()
+        found.add(path)
+        for name in re.findall(r"^(?:import (?!type ).*?|\} )from '([^']+)'", path.read_text(), re.MULTILINE):
+            assert not name.startswith("@jupyterlab"), path
+            if name.startswith("."):
+                base = (path.parent / name).resolve()
+                near = next(
+                    base.with_name(f"{base.name}{end}")
+                    for end in (".ts", ".tsx")
+                    if (base.with_name(f"{base.name}{end}").exists())
+                )
+                left |= {near} - found
+    assert {"panel.tsx", "queue.tsx", "stream.ts", "logpane.ts"} <= {path.name for path in found}
+
+
+def rules(name):
+    """A style sheet without its comments."""
+    return re.sub(r"/\*.*?\*/", "", (SOURCE / "style" / name).read_text(), flags=re.DOTALL)
+
+
 def test_colours_come_from_the_theme():
     """Light, dark and high contrast alike; white on the accent colour is JupyterLab's own choice."""
-    style = re.sub(r"/\*.*?\*/", "", (SOURCE / "style" / "base.css").read_text(), flags=re.DOTALL)
+    style = rules("base.css")
     assert re.findall(r"#[0-9a-fA-F]{3,8}\b|\b(?:rgb|hsl)a?\(", style) == []
     used = set(re.findall(r"jp-Gpu[\w-]*", text_of_sources()))
     assert set(re.findall(r"\.(jp-Gpu[\w-]*)", style)) <= used, "a rule for what is no more"
+
+
+def test_the_page_says_all_that_a_theme_would():
+    """Each variable that the styles use, light and dark; and colours stand nowhere else."""
+    page = rules("page.css")
+    light, dark = re.findall(r":root \{(.*?)\}", page, re.DOTALL)
+    given = [dict(re.findall(r"(--jp-[\w-]+): (.*?);", it)) for it in (light, dark)]
+    used = set(re.findall(r"var\((--jp-[\w-]+)\)", rules("base.css") + page))
+    assert used - given[0].keys() <= {"--jp-gpu-gap", "--jp-gpu-tone"}
+    colour = re.compile(r"#[0-9a-fA-F]{3,8}\b|\b(?:rgb|hsl)a?\(")
+    assert [{name for name, it in of.items() if colour.match(it)} for of in given] == [given[1].keys()] * 2
+    assert colour.findall(re.sub(r":root \{.*?\}", "", page, flags=re.DOTALL)) == []
+    classes = set(re.findall(r"jp-Gpu[\w-]*", text_of_sources() + text_of_sources("page/*.ts*")))
+    assert set(re.findall(r"\.(jp-Gpu[\w-]*)", page)) <= classes, "a rule for what is no more"
+
+
+def luminance(colour):
+    """Of `#rrggbb` or `#rgb`, as WCAG defines it."""
+    digits = colour[1:] if len(colour) == 7 else "".join(2 * it for it in colour[1:])
+    parts = [int(digits[at : at + 2], 16) / 255 for at in (0, 2, 4)]
+    linear = [it / 12.92 if it <= 0.04045 else ((it + 0.055) / 1.055) ** 2.4 for it in parts]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+@pytest.mark.parametrize("scheme", [0, 1], ids=["light", "dark"])
+def test_the_page_can_be_read(scheme):
+    """WCAG AA: 4.5 to 1 for text, 3 to 1 for what shows a thing, on each ground that they stand on."""
+    given = re.findall(r":root \{(.*?)\}", rules("page.css"), re.DOTALL)[scheme]
+    colours = dict(re.findall(r"--jp-([\w-]+): (#\w+);", given))
+
+    def contrast(one, other):
+        low, high = sorted(luminance(colours.get(it, it)) for it in (one, other))
+        return (high + 0.05) / (low + 0.05)
+
+    for ground in ("layout-color0", "layout-color1", "layout-color2"):
+        for text in ("ui-font-color0", "ui-font-color1", "ui-font-color2", "content-link-color"):
+            assert contrast(text, ground) >= 4.5, (text, ground)
+    assert contrast("ui-font-color1", "layout-color3") >= 4.5
+    for button in ("accept-color-normal", "accept-color-hover"):
+        assert contrast("#ffffff", button) >= 4.5
+    shown = ("border-color1", "accept-color-active", "brand-color1", "success-color1", "warn-color1", "error-color1")
+    for thing in shown:
+        assert contrast(thing, "layout-color1") >= 3, thing
+    for bar in ("ui-font-color3", "brand-color1", "warn-color1"):
+        assert contrast(bar, "layout-color3") >= 3, bar
 
 
 def npm(*words):

@@ -1,8 +1,8 @@
 /** How the page asks and tells: one question at a time, and words that stay until they are read. Draws nothing. */
-import type { IFace } from '../acts';
 import { Refusal } from '../api';
 import type { IQuestion } from '../releasing';
 import { troubleText } from '../trouble';
+import type { IOperatorFace, IReasonQuestion } from './operating';
 
 /** What went well goes by itself. */
 export const READ_MS = 8000;
@@ -18,14 +18,14 @@ export interface ISaid {
 
 /** All that the page asks and says now. */
 export interface IShown {
-  readonly asked: IQuestion | null;
+  readonly asked: IQuestion | IReasonQuestion | null;
   readonly said: readonly ISaid[];
   /** The job whose log is shown. */
   readonly log: number | null;
 }
 
 /** The face of a page; `onLoginOver` is told when a request was refused because nobody is signed in. */
-export class PageFace implements IFace {
+export class PageFace implements IOperatorFace {
   constructor(private readonly _onLoginOver: () => void) {}
 
   get shown(): IShown {
@@ -39,19 +39,19 @@ export class PageFace implements IFace {
   };
 
   async confirm(asked: IQuestion): Promise<boolean> {
-    // One after the other: a second question over the first would be answered in its place.
-    const before = this._last;
-    const answer = before.then(() => this._ask(asked));
-    this._last = answer.catch(() => undefined);
-    return answer;
+    return (await this._ask(asked)) !== null;
   }
 
-  /** The question is answered. */
-  answer(isYes: boolean): void {
+  why(asked: IReasonQuestion): Promise<string | null> {
+    return this._ask(asked);
+  }
+
+  /** The question is answered: with a reason, which may be empty, or null for no. */
+  answer(reason: string | null): void {
     const answer = this._answer;
     this._answer = null;
     this._show({ asked: null });
-    answer?.(isYes);
+    answer?.(reason);
   }
 
   say(text: string): void {
@@ -77,11 +77,17 @@ export class PageFace implements IFace {
     this._show({ log: id });
   }
 
-  private _ask(asked: IQuestion): Promise<boolean> {
-    return new Promise(resolve => {
-      this._answer = resolve;
-      this._show({ asked });
-    });
+  /** One after the other: a second question over the first would be answered in its place. */
+  private _ask(asked: IQuestion): Promise<string | null> {
+    const answer = this._last.then(
+      () =>
+        new Promise<string | null>(resolve => {
+          this._answer = resolve;
+          this._show({ asked });
+        })
+    );
+    this._last = answer;
+    return answer;
   }
 
   private _add(text: string, isTrouble: boolean): number {
@@ -101,6 +107,6 @@ export class PageFace implements IFace {
   private _shown: IShown = { asked: null, said: [], log: null };
   private _listeners = new Set<() => void>();
   private _last: Promise<unknown> = Promise.resolve();
-  private _answer: ((isYes: boolean) => void) | null = null;
+  private _answer: ((reason: string | null) => void) | null = null;
   private _key = 0;
 }

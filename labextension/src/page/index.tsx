@@ -6,6 +6,7 @@ import { Acts } from '../acts';
 import { GpuModel } from '../model';
 import { App } from './app';
 import { PageFace } from './face';
+import { Operating } from './operating';
 import { Roll } from './roll';
 import { commandsOf, runner } from './run';
 import { type IPageData, ServiceApi } from './service';
@@ -17,7 +18,8 @@ function start(place: HTMLElement, data: IPageData): void {
   });
   const acts = new Acts(model, face);
   const roll = new Roll(model);
-  const run = runner(commandsOf(model, acts, face, roll));
+  const operating = new Operating(model, acts, face, roll);
+  const run = runner(commandsOf(model, acts, operating, face));
   createRoot(place).render(<App data={data} model={model} face={face} roll={roll} run={run} />);
 }
 

@@ -23,14 +23,16 @@ export function Operate(props: IPartProps & { state: GpuState; roll: Roll }): Re
       {status && (
         <>
           <Alerts state={state} now={now} run={run} />
-          <Devices
-            status={status}
-            history={state.history}
-            now={now}
-            without="Nothing can be cordoned."
-            actions={device => <Marks device={device} run={run} />}
-          />
-          <Lines status={status} />
+          <div className="jp-Gpu-columns">
+            <Devices
+              status={status}
+              history={state.history}
+              now={now}
+              without="Nothing can be cordoned."
+              actions={device => <Marks device={device} run={run} />}
+            />
+            <Lines status={status} />
+          </div>
           <Everybody status={status} roll={roll} now={now} run={run} />
         </>
       )}
@@ -214,8 +216,8 @@ function WorkLine(props: IPartProps & { it: WorkloadView; status: Status }): Rea
           {it.kind} {it.id}
         </span>
       </th>
-      <td>{whose(it)}</td>
-      <td>{it.queue}</td>
+      <td data-label="Owner">{whose(it)}</td>
+      <td data-label="Queue">{it.queue}</td>
       <td>
         <Badge tone={toneOf(it)} gpu="all-state">
           {stateWord(it)}
@@ -226,8 +228,8 @@ function WorkLine(props: IPartProps & { it: WorkloadView; status: Status }): Rea
           </div>
         )}
       </td>
-      <td>{devicesText(it, status.devices)}</td>
-      <td>{timeText(it, now)}</td>
+      <td data-label="GPUs">{devicesText(it, status.devices)}</td>
+      <td data-label="Time">{timeText(it, now)}</td>
       <td>
         <div className="jp-Gpu-actions">
           {it.kind === 'job' && (it.attempt ?? 0) > 0 && (
@@ -246,7 +248,7 @@ function WorkLine(props: IPartProps & { it: WorkloadView; status: Status }): Rea
               label="Cancel"
               about={about}
               onClick={() => {
-                run('gpu:operate-cancel', { workload: it.id });
+                run('gpu:cancel-any', { workload: it.id });
               }}
             />
           )}

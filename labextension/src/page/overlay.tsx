@@ -6,7 +6,11 @@ import type { GpuModel } from '../model';
 import { Sentence } from '../parts';
 import type { IQuestion } from '../releasing';
 import type { PageFace } from './face';
+import type { IReasonQuestion } from './operating';
 import type { ServiceApi } from './service';
+
+/** What the broker takes. */
+const LONGEST_REASON = 200;
 
 /** All of it. */
 export function Overlay(props: { face: PageFace; model: GpuModel<ServiceApi> }): React.JSX.Element {
@@ -42,8 +46,8 @@ export function Overlay(props: { face: PageFace; model: GpuModel<ServiceApi> }):
       {asked && (
         <Question
           asked={asked}
-          onAnswer={isYes => {
-            face.answer(isYes);
+          onAnswer={reason => {
+            face.answer(reason);
           }}
         />
       )}
@@ -60,11 +64,12 @@ export function Overlay(props: { face: PageFace; model: GpuModel<ServiceApi> }):
 }
 
 function Question(props: {
-  asked: IQuestion;
-  onAnswer: (isYes: boolean) => void;
+  asked: IQuestion | IReasonQuestion;
+  onAnswer: (reason: string | null) => void;
 }): React.JSX.Element {
   const { asked, onAnswer } = props;
   const dialog = React.useRef<HTMLDialogElement>(null);
+  const [reason, setReason] = React.useState('');
   React.useEffect(() => {
     dialog.current?.showModal();
   }, []);
@@ -76,14 +81,32 @@ function Question(props: {
       aria-labelledby="jp-gpu-question"
       aria-describedby="jp-gpu-question-body"
       onClose={event => {
-        onAnswer(event.currentTarget.returnValue === 'yes');
+        onAnswer(event.currentTarget.returnValue === 'yes' ? reason : null);
       }}
     >
       <form method="dialog">
         <h2 id="jp-gpu-question">{asked.title}</h2>
         <p id="jp-gpu-question-body">{asked.body}</p>
+        {'reasonFor' in asked && (
+          <label className="jp-Gpu-field">
+            <span>Reason, if you like. {asked.reasonFor}.</span>
+            <input
+              data-gpu="question-reason"
+              maxLength={LONGEST_REASON}
+              value={reason}
+              onChange={event => {
+                setReason(event.target.value);
+              }}
+            />
+          </label>
+        )}
         <div className="jp-Gpu-actions">
-          <button value="no" className="jp-Gpu-button" data-gpu="question-no">
+          <button
+            type="button"
+            className="jp-Gpu-button"
+            data-gpu="question-no"
+            onClick={() => dialog.current?.close()}
+          >
             {asked.no}
           </button>
           <button value="yes" className="jp-Gpu-button jp-mod-warn" data-gpu="question-yes">

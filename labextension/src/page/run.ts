@@ -4,7 +4,7 @@ import type { Mark } from '../api';
 import type { GpuModel } from '../model';
 import type { Run } from '../parts';
 import type { PageFace } from './face';
-import type { Roll } from './roll';
+import type { Operating } from './operating';
 import type { ServiceApi } from './service';
 
 type Args = Parameters<Run>[1];
@@ -14,23 +14,21 @@ type Command = (args: NonNullable<Args>) => unknown;
 export function commandsOf(
   model: GpuModel<ServiceApi>,
   acts: Acts<ServiceApi>,
-  face: PageFace,
-  roll: Roll
+  operating: Operating<ServiceApi>,
+  face: PageFace
 ): Readonly<Record<string, Command>> {
   const id = (args: NonNullable<Args>): number => Number(args.workload);
   const marking =
     (mark: Mark): Command =>
     args =>
-      acts.mark(String(args.device), mark);
+      operating.mark(String(args.device), mark);
   return {
     'gpu:cancel': args => acts.cancel(id(args)),
     'gpu:release': args => acts.release(id(args)),
     'gpu:extend': args => acts.extend(id(args), Number(args.seconds)),
     'gpu:keep': args => acts.keep(id(args)),
     'gpu:let-go': args => acts.letGo(id(args)),
-    // Others' waiting work is known to the list alone.
-    'gpu:operate-cancel': args =>
-      acts.cancel(roll.known.waiting.find(it => it.id === id(args)) ?? id(args)),
+    'gpu:cancel-any': args => operating.cancel(id(args)),
     'gpu:cordon': marking('cordon'),
     'gpu:uncordon': marking('uncordon'),
     'gpu:drain': marking('drain'),

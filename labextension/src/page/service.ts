@@ -43,7 +43,13 @@ export class ServiceApi extends Api implements ISource {
   }
 
   connect(): LineSocket {
-    return new LineSocket(signal => this.request('stream', { signal }));
+    return new LineSocket({
+      open: signal => this.request('stream', { signal }),
+      ask: async signal => {
+        const response = await this.request('status', { signal });
+        return `{"status":${await response.text()}}`;
+      }
+    });
   }
 
   /** A line of the stream; an empty one says that the broker lives. */
