@@ -45,6 +45,8 @@ MOST_GROUPS = 1000
 _KEPT_SECONDS = 60.0
 _TOKEN_HINT = "Send `Authorization: Bearer TOKEN`; an admin makes tokens (GpuBroker.tokens)."  # noqa: S105
 
+_SPAWNER_HINT = "setup_hub gives its token to the hub's spawners alone."
+
 
 class TokenRule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What the bearer of one token is and may do. Whoever starts work needs an account that it runs as."""
@@ -134,6 +136,13 @@ class Gate:
         if len(groups) > MOST_GROUPS:
             raise InvalidAsk(f"{len(groups)} groups are more than {MOST_GROUPS}.", hint="Send those that are teams.")
         return await self.user(_decoded(names[0]), OTHERS_SCOPES, tuple(groups))
+
+    def must_be_the_spawner(self, request: HTTPServerRequest) -> None:
+        """Refuse whoever does not ask for others: what the hub says of its servers, nobody else may."""
+        shown = request.headers.get_list("Authorization")
+        rule = self._rule_of(token_of(shown)) if shown else None
+        if rule is None or not rule.for_others:
+            raise NotAllowed("Only the hub's spawner may say where servers run.", hint=_SPAWNER_HINT)
 
     @staticmethod
     def refuse_for_others(headers: HTTPHeaders) -> None:

@@ -95,6 +95,8 @@ class Broker:
                 ids_after=engine.highest_workload(),
                 alert_command=app.alert_command,
             )
+            if service is not None:
+                service.join(loop)
             # The launcher begins before NVML is opened, and knows nothing of store or secrets.
             stack.push_async_callback(engine.close)
             with said_plainly(app.state_folder):

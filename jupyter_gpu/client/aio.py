@@ -25,12 +25,14 @@ from ..model import (
     OfferPage,
     QuotaPage,
     Renewal,
+    ServerBody,
+    ServerView,
     State,
     Status,
     SubmitBody,
     WorkloadView,
 )  # fmt: skip
-from . import calls
+from . import calls, servers
 from .calls import Answer, Call, LogPart, Submitted
 from .find import Place
 from .following import fold
@@ -299,6 +301,10 @@ class AsyncClient(Finder):
     async def move(self, workload_id: int, holder: Holder) -> WorkloadView:
         """Pass the lease to another holder; the answer has its number."""
         return await self._send(calls.move(workload_id, holder))
+
+    async def tell_server(self, body: ServerBody) -> ServerView:
+        """Say where a server of the user runs: for a hub's spawner alone."""
+        return await self._send(servers.tell_server(body))
 
     async def keep(self, workload_id: int) -> WorkloadView:
         """An idle reservation is wanted: the time after which it is given back begins anew."""

@@ -23,12 +23,14 @@ from ..model import (
     OfferPage,
     QuotaPage,
     Renewal,
+    ServerBody,
+    ServerView,
     State,
     Status,
     SubmitBody,
     WorkloadView,
 )  # fmt: skip
-from . import calls
+from . import calls, servers
 from .calls import Answer, Call, LogPart, Submitted
 from .find import Place
 from .following import fold
@@ -284,6 +286,10 @@ class Client(Finder):
     def move(self, workload_id: int, holder: Holder) -> WorkloadView:
         """Pass the lease to another holder; the answer has its number."""
         return self._send(calls.move(workload_id, holder))
+
+    def tell_server(self, body: ServerBody) -> ServerView:
+        """Say where a server of the user runs: for a hub's spawner alone."""
+        return self._send(servers.tell_server(body))
 
     def keep(self, workload_id: int) -> WorkloadView:
         """An idle reservation is wanted: the time after which it is given back begins anew."""

@@ -31,8 +31,9 @@ CONTRACTOR = (Scope.RESERVE, Scope.SUBMIT)
 RESEARCHER = (Scope.READ, Scope.METRICS, *CONTRACTOR)
 OPERATOR = (*RESEARCHER, Scope.LOGS, Scope.OPERATE)
 ADMIN = (Scope.ADMIN,)
-#: What the service itself may ask the hub: which servers live, and to count a lease in use as activity.
-SERVICE = ("list:users", "read:servers", "users:activity")
+#: What the service itself may ask the hub: which servers live, to count a lease in use as activity, and which groups
+#: somebody is in who is on a GPU without a lease.
+SERVICE = ("list:users", "read:servers", "read:users:groups", "users:activity")
 
 
 class People(NamedTuple):

@@ -18,9 +18,10 @@ from urllib.parse import quote
 
 from ..client import AsyncClient
 from ..errors import BrokerUnavailable, GpuError, LeaseLost, NotFound, StoreUnavailable
-from ..model import DeviceView, Holder, Kind, Profile, State, SubmitBody, WorkloadView
+from ..model import DeviceView, Holder, Kind, Profile, ServerBody, State, SubmitBody, WorkloadView
 from ..units import format_when
 from .offers import title_of
+from .whereabouts import AGAIN_SECONDS
 
 T = TypeVar("T")
 
@@ -58,6 +59,8 @@ class ServerLease:
         self._changed = asyncio.Event()
         self._tasks: set[asyncio.Task[Any]] = set()
         self._giving: asyncio.Task[Any] | None = None
+        #: When it was said where the server runs, and what.
+        self._told: tuple[float, ServerBody | None] = (float("-inf"), None)
 
     # -- at the start
 
@@ -169,6 +172,20 @@ class ServerLease:
         if notice is None or time.time() < notice.yield_by:
             return ""
         return f"reservation {lease} is over ({notice.reason})" + (f": {notice.detail}" if notice.detail else "")
+
+    def tell_later(self, body: ServerBody) -> None:
+        """Say where the server runs, if that is news or was said some time ago."""
+        if body != self._told[1] or time.monotonic() >= self._told[0] + AGAIN_SECONDS:
+            self._told = (time.monotonic(), body)
+            self.later(self._tell_whereabouts(body))
+
+    async def _tell_whereabouts(self, body: ServerBody) -> None:
+        try:
+            async with self._open() as client:
+                await self._in_time(client.tell_server(body))
+        except (GpuError, TimeoutError, OSError) as error:
+            self._told = (float("-inf"), None)
+            self._log.debug("The broker does not know where the server %r runs: %s", body.name, _said(error))
 
     # -- at the end
 

@@ -29,6 +29,7 @@ from .offers import Choice
 from .placing import Share, Where, fits_container, place, wanted, where
 from .server_lease import ServerLease, why
 from .spawn_options import FORM_SECONDS, SpawnOptions, no_answer, refused
+from .whereabouts import whereabouts
 
 
 class GpuSpawner(SpawnOptions, Spawner):
@@ -201,8 +202,15 @@ class GpuSpawner(SpawnOptions, Spawner):
     async def _gpu_name_process(self) -> None:
         """A process of this machine is watched by the broker itself, so that it is not missed while the hub is down."""
         holder = self._gpu_holder()
+        self._gpu_tell_whereabouts(holder)
         if holder.pid is not None:
             await self._gpu_lease.move(holder)
+
+    def _gpu_tell_whereabouts(self, holder: Holder) -> None:
+        """With GPUs or without: what is in the server is its user's, and the broker knows it by that."""
+        body = whereabouts(self, holder)
+        if body is not None:
+            self._gpu_lease.tell_later(body)
 
     def _gpu_holder(self, server_name: str | None = None) -> Holder:
         """How the broker and the hub name a server to each other, and its process where it is one of this machine."""
@@ -241,6 +249,8 @@ class GpuSpawner(SpawnOptions, Spawner):
             return 0 if self._gpu_ending else None
         found = super().poll()
         status = await found if isawaitable(found) else found
+        if status is None and not (self._gpu_starting or self._gpu_ending):
+            self._gpu_tell_whereabouts(self._gpu_holder())
         if self._gpu_up and status is None and not self._gpu_ending and self._gpu_lease.id is not None:
             self._gpu_lease.later(self._gpu_hear())
         elif self._gpu_up and status is not None:

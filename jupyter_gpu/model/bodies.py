@@ -67,6 +67,21 @@ class MoveBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     holder: Holder
 
 
+class ServerBody(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
+    """POST /servers, by a hub's spawner alone: where a server runs that it has started for the user."""
+
+    #: Empty is the user's usual one.
+    name: str
+    #: What the user calls it, where that is something else.
+    title: str = ""
+    #: Its first process where it is one of this machine, as in `Holder`.
+    pid: int | None = None
+    start_ticks: int | None = None
+    boot_id: str | None = None
+    #: The id of its container where it is one.
+    container: str = ""
+
+
 class RenewBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """POST /workloads/ID/renew."""
 

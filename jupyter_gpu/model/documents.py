@@ -194,6 +194,14 @@ class QuotaView(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     available_again_at: float | None = None
 
 
+class ServerView(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A server of a hub, as the broker knows it now."""
+
+    name: str
+    #: Whether its processes can be told from others' here.
+    is_seen: bool
+
+
 class AlertView(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Something that somebody should know: of a device for operators, of their own work for its owner."""
 

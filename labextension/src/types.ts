@@ -216,6 +216,10 @@ export interface UseView {
   readonly memory_bytes?: number | null;
   readonly name?: string;
   readonly user?: string | null;
+  readonly owner?: string | null;
+  readonly server?: string | null;
+  readonly notebook?: string;
+  readonly claim?: string;
   readonly workload?: number | null;
   readonly where?: string;
 }

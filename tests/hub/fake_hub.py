@@ -64,7 +64,9 @@ class FakeHub:
     #: "method path" of all that was asked.
     asked: list[str] = field(default_factory=list)
     #: Scopes of our service.
-    service_scopes: set[str] = field(default_factory=lambda: {"list:users", "read:servers", "users:activity"})
+    service_scopes: set[str] = field(
+        default_factory=lambda: {"list:users", "read:servers", "read:users:groups", "users:activity"}
+    )
     #: Answer all with this status instead; 0 never answers.
     trouble: int | None = None
     page_users: int = 200
@@ -169,6 +171,14 @@ class _Users(_Base):
         self.finish(json.dumps({"items": found, "_pagination": page}))
 
 
+class _User(_Base):
+    def get(self, name: str) -> None:
+        self.must_be_service("read:users:groups")
+        if name not in self.hub.people:
+            raise HTTPError(404)
+        self.finish({key: it for key, it in self.hub.people[name].model().items() if key != "admin"})
+
+
 class _Activity(_Base):
     def post(self, name: str) -> None:
         self.must_be_service("users:activity")
@@ -204,6 +214,7 @@ class _Token(_Base):
 _ROUTES = [
     ("/hub/api/user", _Self),
     ("/hub/api/users", _Users),
+    ("/hub/api/users/([^/]+)", _User),
     ("/hub/api/users/([^/]+)/activity", _Activity),
     ("/.*hub/api/oauth2/authorize", _Authorize),
     ("/hub/api/oauth2/token", _Token),

@@ -104,6 +104,7 @@ async def a_service(
         environ = hub.environ(port, base=base, JUPYTER_GPU_SPAWNER_DIGEST=DIGEST)
         service = Service(app, Book(), environ, bundle=BUNDLE if bundle is None else bundle)  # type: ignore[arg-type]
         service.hub.on_away = loop.count_renewals_anew
+        service.join(loop)
         application = make_application(loop, service.gate, **service.words)
         server = HTTPServer(application)
         server.add_sockets(sockets)

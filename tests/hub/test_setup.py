@@ -224,7 +224,7 @@ def test_the_service_may_no_more_than_it_needs(load):
     assert roles_of(app)["jupyter-gpu-service"] == {
         "name": "jupyter-gpu-service",
         "description": "What the GPU service asks the hub",
-        "scopes": ["list:users", "read:servers", "users:activity"],
+        "scopes": ["list:users", "read:servers", "read:users:groups", "users:activity"],
         "services": ["jupyter-gpu"],
     }
     assert "admin" not in service_of(app)

@@ -33,6 +33,8 @@ from ...model import (
     RenewBody,
     Reprioritise,
     Scope,
+    ServerBody,
+    ServerView,
     State,
     Status,
     SubmitBody,
@@ -51,6 +53,7 @@ from .bounds import as_reason
 from .log import Log
 from .offers import Offers
 from .openapi import document
+from .servers import hear_server
 from .stream import Fanout, Stream
 from .submissions import SUBMIT_BYTES, Accepting, Submissions, SubmitQuery
 from .submit import known_holder
@@ -226,6 +229,16 @@ class ReprioritiseHandler(Base):
         return await self.act(id_, lambda it, by: Reprioritise(workload=it, by=by, priority=body.priority))
 
 
+class Servers(Base):
+    """/servers."""
+
+    @endpoint(ServerView, scope=None, body=ServerBody)
+    async def post(self, body: ServerBody) -> ServerView:
+        """A hub's spawner says where a server of a user runs, so that what is in it is known to be theirs."""
+        self.application.gate.must_be_the_spawner(self.request)
+        return await hear_server(self.loop.owners, self.caller, body)
+
+
 class Devices(Base):
     """/devices."""
 
@@ -327,6 +340,7 @@ ROUTES: list[tuple[str, type[Base]]] = [
     ("/workloads/([^/]+)/renew", RenewHandler),
     ("/workloads/([^/]+)/keep", KeepHandler),
     ("/workloads/([^/]+)/reprioritise", ReprioritiseHandler),
+    ("/servers", Servers),
     ("/devices", Devices),
     ("/devices/([^/]+)", DeviceHandler),
     ("/devices/([^/]+)/cordon", CordonHandler),

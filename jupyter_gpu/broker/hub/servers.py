@@ -84,6 +84,7 @@ class Servers:
             )
         else:
             self._loop.alerts.settle("hub", {})
+            self._loop.owners.keep_only(listed)
             await self._sweep(listed)
             await self._tell(listed)
 

@@ -16,6 +16,7 @@ from .accounts import Accounts
 from .asking import Hub
 from .auth import HubGate
 from .bundle import Bundle, read_bundle
+from .groups import Groups
 from .pages import PAGES
 from .place import Place, read_place
 from .servers import Servers
@@ -45,6 +46,7 @@ class Service:
         )
         self.bundle: Bundle = read_bundle() if bundle is None else bundle
         self._servers: Servers | None = None
+        self._groups: Groups | None = None
 
     @property
     def address(self) -> tuple[str, int]:
@@ -72,16 +74,26 @@ class Service:
             "bundle": self.bundle,
         }
 
+    def join(self, loop: Loop) -> None:
+        """Say who the hub's users are, before anything is seen of them."""
+        accounts = self.gate.accounts
+        self._groups = Groups(loop, self.hub)
+        loop.owners.of_account, loop.owners.may_run_as = accounts.owner_of_process, accounts.may_run_as
+        loop.owners.groups = self._groups.known
+
     def begin(self, loop: Loop) -> None:
-        """Look at the hub's servers from now on."""
+        """Look at the hub's servers, and at who is in which group, from now on."""
         self.hub.on_away = loop.count_renewals_anew
         self._servers = Servers(loop, self.hub)
         self._servers.begin()
+        if self._groups is not None:
+            self._groups.begin()
 
     async def close(self) -> None:
         """Ask the hub no more."""
-        if self._servers is not None:
-            await self._servers.close()
+        for part in (self._servers, self._groups):
+            if part is not None:
+                await part.close()
         await self.hub.close()
 
 
