@@ -302,6 +302,8 @@ def test_folders_are_looked_at_with_the_users_own_eyes(tmp_path: Path) -> None:
     (private / "inner" / "true").symlink_to("/bin/true")
     with pytest.raises(InvalidAsk, match="not found"):
         as_account(NOBODY, lambda: look_at(b"/tmp", b"true", inner))
+    with pytest.raises(InvalidAsk, match="cannot be entered"):
+        as_account(NOBODY, lambda: look_at(os.fsencode(private), None, b"/bin"))
     assert (private / "inner").is_dir()
     assert os.geteuid() == 0
 

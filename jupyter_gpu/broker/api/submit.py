@@ -229,11 +229,12 @@ def look_at(folder: bytes, program: bytes | None, path: bytes) -> bool:
     shown = folder.decode("utf-8", "replace")[:300]
     if not folder.startswith(b"/"):
         raise InvalidAsk(f"The folder {shown!r} is not absolute.", hint="Send the whole path.")
-    # Not pathlib, which raises where a folder may not be entered instead of saying no.
-    if b"\0" in folder or not os.path.isdir(folder):  # noqa: PTH112
+    # Not pathlib, which raises where a folder may not be entered instead of saying no. With the dot it has to be one
+    # that may be entered itself, and not only seen from the folder around it.
+    if b"\0" in folder or not os.path.isdir(folder + b"/."):  # noqa: PTH112
         raise InvalidAsk(
-            f"The folder {shown!r} cannot be seen from here, or is gone: a job would have nowhere to run.",
-            hint="Submit from a folder that this machine sees, and that still exists.",
+            f"The folder {shown!r} cannot be entered from here, or is gone: a job would have nowhere to run.",
+            hint="Submit from a folder that this machine sees, that you may enter, and that still exists.",
         )
     if program is not None and not _may_be_found(folder, program, path):
         name = program.decode("utf-8", "replace")[:200]
