@@ -127,7 +127,7 @@ def uses_table(uses: Iterable[tuple[DeviceView, UseView]]) -> Table:
         table.add_row(
             device.number,
             str(use.pid),
-            Text(MISSING if use.user is None else safe(use.user)),
+            Text(safe(owner_text(use)) or MISSING),
             Text(safe(use.name) or MISSING),
             format_bytes(use.memory_bytes),
             Text(whose(use), style="red" if use.foreign else ""),
@@ -139,7 +139,24 @@ def whose(use: UseView) -> str:
     """Say by what right a process is on a GPU, or that it is there by none."""
     work = "" if use.workload is None else f"workload {use.workload}"
     if use.kind is UseKind.HOLDER:
-        return f"holds it: {work}" if work else "holds it"
-    where = safe(use.where)
-    parts = [_WHOSE[use.kind], *(it for it in (work, where) if it)]
-    return ": ".join([parts[0], ", ".join(parts[1:])]) if parts[1:] else parts[0]
+        return _with(["holds it"], [work, *_places(use)])
+    return _with([_WHOSE[use.kind]], [work, safe(use.where), *_places(use)])
+
+
+def _with(head: list[str], more: Iterable[str]) -> str:
+    said = ", ".join(it for it in more if it)
+    return ": ".join([*head, said] if said else head)
+
+
+def _places(use: UseView) -> list[str]:
+    """Under a hub, where it is: its owner's usual server is not worth a word."""
+    return [
+        f"server {safe(use.server)}" if use.server else "",
+        f"notebook {safe(use.notebook)}" if use.notebook else "",
+        f"by its own word of {safe(use.claim)}" if use.claim else "",
+    ]
+
+
+def owner_text(use: UseView) -> str:
+    """Whose it is: its owner, else the account that it runs as; empty where neither is known."""
+    return use.owner or use.user or ""

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from typing import NamedTuple
 
-from ..cli.gpus import whose
+from ..cli.gpus import owner_text, whose
 from ..cli.picture import badge, held_by_text, in_rows, left_text, numbers, used_text
 from ..cli.text import how_it_goes, memory_text, note_text, plural, safe, sentence, split_text, state_word, title
 from ..model import CardView, DeviceView, QuotaView, State, Status, UseView, WorkloadView
@@ -143,7 +143,7 @@ def _foreign(device: DeviceView) -> str:
 
 
 def _use(it: UseView) -> str:
-    who = [f"process {it.pid}", *(safe(text) for text in (it.name, it.user or "") if text)]
+    who = [f"process {it.pid}", *(safe(text) for text in (it.name, owner_text(it)) if text)]
     return ", ".join([*who, format_bytes(it.memory_bytes), whose(it)])
 
 

@@ -169,21 +169,31 @@ const WHOSE: Readonly<Record<Exclude<UseKind, 'holder'>, string>> = {
 export function rightOf(use: UseView, works: readonly WorkloadView[]): string {
   const it = works.find(known => known.id === use.workload);
   const work = it?.is_mine ? title(it) : isKnown(use.workload) ? `workload ${use.workload}` : '';
+  const places = placesOf(use);
   if (use.kind === 'holder') {
-    return work || 'holds it';
+    return [work || 'holds it', ...places].join(', ');
   }
   // Eight characters of a kernel's id tell it from others.
   const where = (use.where ?? '').replace(/^(kernel [\da-f]{8})-[\da-f-]+$/, '$1');
   // A newer broker may know more.
   const known: Partial<Record<string, string>> = WHOSE;
-  const found = [work, where].filter(Boolean).join(', ');
+  const found = [work, where, ...places].filter(Boolean).join(', ');
   return [known[use.kind] ?? use.kind, found].filter(Boolean).join(': ');
+}
+
+/** Under a hub, where it is. One's usual server is not worth a word; whose it says it is, is its own word. */
+function placesOf(use: UseView): readonly string[] {
+  return [
+    use.server ? `server ${use.server}` : '',
+    use.notebook ? `notebook ${use.notebook}` : '',
+    use.claim ? `by its own word of ${use.claim}` : ''
+  ].filter(Boolean);
 }
 
 /** One process in words: "python (4711) · grace · 7.6 GiB · job 12". */
 export function processText(use: UseView, works: readonly WorkloadView[]): string {
   const name = use.name ? `${use.name} (${use.pid})` : `process ${use.pid}`;
-  const parts = [name, use.user ?? '', bytes(use.memory_bytes), rightOf(use, works)];
+  const parts = [name, use.owner ?? use.user ?? '', bytes(use.memory_bytes), rightOf(use, works)];
   return parts.filter(Boolean).join(' · ');
 }
 

@@ -283,6 +283,16 @@ describe('who is on a device', () => {
         'a kernel without a lease: kernel 3f2a91c0'
       ],
       [{ kind: 'container', where: 'docker 0123' }, 'a container without a lease: docker 0123'],
+      [
+        { kind: 'kernel', where: 'kernel 3f2a91c0', server: 'big', notebook: 'train.ipynb' },
+        'a kernel without a lease: kernel 3f2a91c0, server big, notebook train.ipynb'
+      ],
+      [{ kind: 'kernel', where: 'a kernel', server: '' }, 'a kernel without a lease: a kernel'],
+      [
+        { kind: 'holder', workload: 3, server: 'big', notebook: 'train.ipynb' },
+        'workload 3, server big, notebook train.ipynb'
+      ],
+      [{ kind: 'user', claim: 'ana' }, 'without a lease: by its own word of ana'],
       [{ kind: 'dead' }, 'has ended, its memory is still counted'],
       [{ kind: 'system' }, 'the machine’s own'],
       [{ kind: 'user' }, 'without a lease'],
@@ -291,6 +301,13 @@ describe('who is on a device', () => {
     for (const [more, said] of cases) {
       assert.equal(rightOf(occupant(1, more), []), said);
     }
+  });
+
+  it('is named by its owner, and by its account where that is nobody’s alone', () => {
+    const anas = occupant(4711, { name: 'python', user: 'lab', owner: 'ana', kind: 'user' });
+    const nobodys = occupant(4711, { name: 'python', user: 'lab', kind: 'user' });
+    assert.match(processText(anas, []), /^python \(4711\) · ana · /);
+    assert.match(processText(nobodys, []), /^python \(4711\) · lab · /);
   });
 
   it('cannot put markup into the page', () => {

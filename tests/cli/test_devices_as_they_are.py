@@ -1,5 +1,7 @@
 """GPUs that are split, shared, sick, watched by nobody or used by strangers, as people see them."""
 
+import re
+
 import msgspec
 import pytest
 from rich.cells import cell_len
@@ -337,6 +339,29 @@ def test_who_is_on_a_gpu_without_a_lease_is_listed():
     assert "900  eve   train      n/a  outside its reservation: workload 9, GPU 2" in few
     assert "4711" not in few
     assert "4711  ada   python   12GiB  holds it: workload 12" in all_of_them
+
+
+def test_under_a_hub_a_process_is_named_by_owner_server_and_notebook():
+    """The account tells little there; what a process says of itself is marked as that."""
+    of_ana = {"user": "lab", "owner": "ana", "name": "python"}
+    uses = (
+        UseView(
+            pid=1, kind=UseKind.KERNEL, foreign=True, where="kernel 3f", server="big", notebook="a.ipynb", **of_ana
+        ),
+        UseView(pid=2, kind=UseKind.USER, foreign=True, server="", **of_ana),
+        UseView(pid=3, kind=UseKind.USER, foreign=True, user="lab", name="python", claim="ben, server b\x1b[2J"),
+        UseView(pid=4, kind=UseKind.HOLDER, foreign=False, workload=9, server="big", **of_ana),
+    )
+    found = msgspec.structs.replace(lab(), devices=(device(0, uses=uses),))
+
+    lines = Terminal(client=FakeClient(found), width=120)("devices", "--uses").out.splitlines()
+
+    assert [re.split(r"  +", line.strip())[1:] for line in lines[-4:]] == [
+        ["1", "ana", "python", "n/a", "a kernel without a lease: kernel 3f, server big, notebook a.ipynb"],
+        ["2", "ana", "python", "n/a", "without a lease"],
+        ["3", "lab", "python", "n/a", "without a lease: by its own word of ben, server b\\x1b[2J"],
+        ["4", "ana", "python", "n/a", "holds it: workload 9, server big"],
+    ]
 
 
 def test_names_of_processes_are_only_shown():
