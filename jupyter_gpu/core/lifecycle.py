@@ -6,6 +6,7 @@ The events are in `events`. `docs/states.svg` is drawn from TABLE.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 
 import msgspec
@@ -261,10 +262,9 @@ def _charge(world: World, before: Workload, after: Workload, at: float) -> None:
     else:
         due = paid_ms(after) if after.lease is not None else _ms(used_until - lease.granted_at)
         hours = [(lease.granted_at, due - paid_ms(before))]
-    for hour_at, device_ms in hours:
-        for uuid in lease.devices if device_ms else ():
-            device_class = world.devices[uuid].device_class
-            world.charge(after, device_class=device_class, at=hour_at, device_ms=device_ms)
+    hours = [(hour_at, device_ms) for hour_at, device_ms in hours if device_ms]
+    for device_class, count in Counter(world.devices[uuid].device_class for uuid in lease.devices if hours).items():
+        world.charge(after, device_class=device_class, used=[(hour_at, count * ms) for hour_at, ms in hours])
 
 
 def _hours(begin: float, end: float) -> Iterator[tuple[float, int]]:

@@ -267,15 +267,22 @@ class World:
         """List a device no more that nobody holds. What was used of it stays charged to its class."""
         del self.devices[uuid]
 
-    def charge(self, workload: Workload, *, device_class: str, at: float, device_ms: int) -> None:
-        """Add use to the bucket of `at` and forget the buckets that no window reaches."""
+    def charge(self, workload: Workload, *, device_class: str, used: Iterable[tuple[float, int]]) -> None:
+        """Add use, as device-ms at times, to the buckets of these and forget the buckets that no window reaches.
+
+        All of a lease at once: the buckets are copied, and a month of running has 720.
+        """
         days = self.days()
         key = (workload.owner, workload.team, workload.queue, device_class)
-        bucket = int(at) // BUCKET_SECONDS
-        self.usage[key] = _added(self.usage.get(key, {}), bucket, device_ms, USAGE_SECONDS // BUCKET_SECONDS)
+        by_bucket, by_day = dict[int, int](), dict[int, int]()
+        for at, device_ms in used:
+            bucket = int(at) // BUCKET_SECONDS
+            by_bucket[bucket] = by_bucket.get(bucket, 0) + device_ms
+            by_day[bucket // DAY_BUCKETS] = by_day.get(bucket // DAY_BUCKETS, 0) + device_ms
+        kept = USAGE_SECONDS // BUCKET_SECONDS
+        self.usage[key] = _added(self.usage.get(key, {}), by_bucket, kept)
         for whose in _whose(workload.owner, workload.team):
-            day = bucket // DAY_BUCKETS
-            days[whose] = _added(days.get(whose, {}), day, device_ms, USAGE_SECONDS // BUCKET_SECONDS // DAY_BUCKETS)
+            days[whose] = _added(days.get(whose, {}), by_day, kept // DAY_BUCKETS)
 
     def days(self) -> dict[Whose, dict[int, int]]:
         """Use by the day: of each user, of each team, of all."""
@@ -359,10 +366,12 @@ def _whose(owner: str, team: str) -> tuple[Whose, Whose, Whose]:
     return (("user", owner), ("team", team), ("", ""))
 
 
-def _added(buckets: dict[int, int], bucket: int, used: int, kept: int) -> dict[int, int]:
-    """New buckets with more use in one of them, and without those too old for it."""
-    new = {old: ms for old, ms in buckets.items() if old >= bucket - kept}
-    new[bucket] = new.get(bucket, 0) + used
+def _added(buckets: dict[int, int], more: dict[int, int], kept: int) -> dict[int, int]:
+    """New buckets with more use in some of them, and without those too old for the newest of these."""
+    oldest = max(more) - kept
+    new = {old: ms for old, ms in buckets.items() if old >= oldest}
+    for bucket, used in more.items():
+        new[bucket] = new.get(bucket, 0) + used
     return new
 
 
