@@ -92,6 +92,15 @@ def test_a_job_is_its_users_through_and_through(hub, accounts, home):
     assert (home / "mine").stat().st_uid == who.pw_uid
 
 
+def test_a_jobs_limits_are_those_that_its_hub_was_started_with(hub, home):
+    """All but core dumps, which it has to ask for; the service may open more files, and hands that on to nobody."""
+
+    def told(text: str) -> list[str]:
+        return [line for line in text.splitlines() if not line.startswith("Max core file size")]
+
+    assert told(said(hub, "ana", home, "cat /proc/self/limits")) == told(Path("/proc/self/limits").read_text())
+
+
 def test_a_job_has_nothing_of_what_the_hub_gave_to_its_service_or_to_a_server(hub, home):
     """Not in its environment, and not in that of any process which its user may look at."""
     given = psutil.Process(hub.as_(OPERATOR).broker().pid).environ()
