@@ -8,7 +8,6 @@ user and server: what is done here is done in time or left to the broker, which 
 from __future__ import annotations
 
 import asyncio
-import re
 import time
 import uuid
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine
@@ -21,6 +20,7 @@ from ..errors import BrokerUnavailable, GpuError, LeaseLost, NotFound, StoreUnav
 from ..model import DeviceView, Holder, Kind, Profile, ServerBody, State, SubmitBody, WorkloadView
 from ..units import format_when
 from .offers import title_of
+from .prospects import waiting
 from .whereabouts import AGAIN_SECONDS
 
 T = TypeVar("T")
@@ -32,8 +32,6 @@ RETRY_SECONDS = 2.0
 _KEY_CHARACTERS = 100
 #: A hub's progress bar: asking, waiting up to here, and the spawner's own from there.
 _ASKED, _NEXT, _GRANTED = 2, 40, 45
-#: What the command line advises is of no use on a page of the hub, which has its own way to leave the line.
-_OTHER_WAYS = re.compile(r" ?(Leave the line|Wait) with `[^`]*`( or leave with `[^`]*`)?\.")
 
 
 class Phase(StrEnum):
@@ -69,11 +67,11 @@ class ServerLease:
         self._most_ahead, self._event, self.phase = 0, None, Phase.NONE
 
     async def take(
-        self, profile: Profile, holder: str, *, waits: bool, longest_seconds: float
+        self, profile: Profile, holder: str, *, waits: bool, longest_seconds: float, team: str | None = None
     ) -> tuple[WorkloadView, tuple[DeviceView, ...]]:
         """Ask, and wait so long: the workload as it stands then, and the devices that it got, if it got any."""
-        self._tell(Phase.ASKING, f"Asking for {title_of(profile)}.", _ASKED)
-        it = await self._submit(profile, holder)
+        self._tell(Phase.ASKING, f"Asking for “{title_of(profile)}”.", _ASKED)
+        it = await self._submit(profile, holder, team)
         async with self._open() as client:
             it = await self._until_active(client, it, profile, time.monotonic() + longest_seconds, waits=waits)
             if it.state is not State.ACTIVE:
@@ -85,11 +83,12 @@ class ServerLease:
         self._tell(Phase.HELD, f"{named} reserved{until}. Starting your server.", _GRANTED)
         return it, devices
 
-    async def _submit(self, profile: Profile, holder: str) -> WorkloadView:
+    async def _submit(self, profile: Profile, holder: str, team: str | None) -> WorkloadView:
         key = f"server:{quote(holder, safe='/')[:_KEY_CHARACTERS]}:{uuid.uuid4().hex}"
         body = SubmitBody(
             kind=Kind.RESERVATION,
             profile=profile.name,
+            team=team,
             name=f"server {holder.partition('/')[2]}".strip(),
             holder=Holder(kind="server", name=holder),
         )
@@ -235,7 +234,7 @@ class ServerLease:
         ahead = it.ahead or 0
         self._most_ahead = max(self._most_ahead, ahead)
         percent = _ASKED + (_NEXT - _ASKED) * (self._most_ahead - ahead) // (self._most_ahead + 1)
-        self._tell(Phase.WAITING, f"Waiting in line for {title_of(profile)}. {why(it)}", percent)
+        self._tell(Phase.WAITING, waiting(it, profile, time.time()), percent)
 
     def _tell(self, phase: Phase, message: str, percent: int | None = None) -> None:
         self.phase = phase
@@ -267,14 +266,6 @@ class ServerLease:
         """Wait for what is done in the background."""
         while self._tasks:
             await asyncio.wait(self._tasks)
-
-
-def why(it: WorkloadView) -> str:
-    """Why it waits, its place and the expected start, without the ways that are not the hub's."""
-    said = _OTHER_WAYS.sub("", it.reason).strip()
-    if it.expected_start_at is None or "Expected" in said:
-        return said
-    return f"{said} Expected by about {format_when(it.expected_start_at, time.time())}."
 
 
 def _said(error: BaseException) -> str:

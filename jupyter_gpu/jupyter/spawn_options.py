@@ -8,22 +8,22 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from inspect import isawaitable
 from typing import Any
 
-from jupyterhub.spawner import SpawnException
-
 from ..client import AsyncClient
 from ..errors import GpuError, InvalidAsk
-from ..model import Profile, Status
+from ..model import Policy, Profile
 from . import offers, spawn_page
-from .offers import Choice
+from .hub_tls import shown_by_the_hub
+from .offers import Choice, Offered, Seen
+from .refusals import Refused, no_answer, refused
 
 #: A form is shown without what is free rather than late.
 FORM_SECONDS = 3.0
-#: What a spawn is refused with, for people, by the hub's metric label.
-_REASONS = {400: "gpu_options", 403: "gpu_not_allowed", 409: "gpu_capacity", 422: "gpu_ask"}
+#: For so many teams of one person it is said what would come of a start.
+MOST_TEAMS = 6
 
 
 class SpawnOptions:
@@ -56,73 +56,111 @@ class SpawnOptions:
             start=False,
             for_user=self.user.name,
             groups=self._gpu_groups,
+            tls=shown_by_the_hub(self.user.settings),
         )
 
     @property
+    def _gpu_teams(self) -> tuple[str, ...]:
+        """As the policy has them, the usual one first."""
+        policy = Policy(teams={name: tuple(it) for name, it in self.gpu_teams.items()}, team_groups=self._gpu_of_hub)
+        return policy.teams_of(self.user.name, self._gpu_groups)
+
+    @property
+    def _gpu_of_hub(self) -> tuple[str, ...] | None:
+        return None if self.gpu_team_groups is None else tuple(self.gpu_team_groups)
+
+    @property
     def _gpu_allowed(self) -> tuple[Profile, ...]:
-        of_hub = [it for it in self._gpu_groups if self.gpu_team_groups is None or it in self.gpu_team_groups]
-        teams = [team for team, members in self.gpu_teams.items() if self.user.name in members]
-        return offers.usable(self.gpu_profiles, self.user.name, [*teams, *of_hub])
+        return offers.usable(self.gpu_profiles, self.user.name, self._gpu_teams)
 
     @property
     def _gpu_says_profile(self) -> bool:
         """Whether an option `profile` is ours: kubespawner and wrapspawner may have profiles of their own."""
         return not (getattr(self, "profile_list", None) or getattr(self, "profiles", None))
 
-    # -- the form, and what is chosen
+    # -- what is offered
 
-    async def get_options_form(self) -> str:
-        """Our choices, then the form that the spawner has."""
-        theirs = await super().get_options_form() or ""  # type: ignore[misc] # of the class that it goes before
-        if not self._gpu_allowed:
-            return str(theirs)
-        page = spawn_page.Page(
-            offers=self._gpu_allowed,
-            chosen=self._gpu_chosen_before(),
-            now=time.time(),
-            status=await self._gpu_status(min(FORM_SECONDS, self.gpu_deadline_seconds)),
-            groups=self._gpu_groups,
-            groups_at=time.time(),
-            longest_wait_seconds=self.gpu_wait_seconds,
-        )
-        return f"{spawn_page.form(page)}\n{theirs}"
+    async def _gpu_seen(self, seconds: float) -> Seen | None:
+        """All that the broker says to this person now; None where it does not say it in time."""
+        return await self._gpu_hears(_look, seconds)
 
-    def _gpu_chosen_before(self) -> Choice:
-        """As at the last start, where that is still to be had."""
-        ours, _ = offers.split(self.user_options or {}, plain=self._gpu_says_profile)
-        try:
-            return offers.choose(ours, self.gpu_profiles, self._gpu_allowed)
-        except GpuError:
-            return offers.choose({}, self.gpu_profiles, self._gpu_allowed)
+    async def _gpu_offers(self, team: str | None = None) -> Seen | None:
+        """What the broker offers this person now, by its rules as they are now, counted for one team."""
+        return await self._gpu_hears(lambda client: _offers(client, team), self.gpu_deadline_seconds)
 
-    async def _gpu_status(self, seconds: float) -> Status | None:
+    async def _gpu_hears(self, look: Callable[[AsyncClient], Awaitable[Seen]], seconds: float) -> Seen | None:
         try:
             async with self._gpu_client() as client:
-                return await asyncio.wait_for(client.status(), seconds)
+                return await asyncio.wait_for(look(client), seconds)
         except (GpuError, TimeoutError, OSError) as error:
             self.log.warning("What is free cannot be said: %s", str(error) or "the broker did not answer in time")
             return None
 
-    def run_options_from_form(self, form_data: Mapping[str, Any]) -> Any:
+    def _gpu_known(self) -> Seen:
+        """What is offered as far as the hub's own configuration says."""
+        return Seen(tuple(Offered(it) for it in self._gpu_allowed), self._gpu_teams)
+
+    async def get_options_form(self) -> str:
+        """Our choices, then the form that the spawner has."""
+        theirs = str(await super().get_options_form() or "")  # type: ignore[misc] # of the class that it goes before
+        seen = await self._gpu_seen(min(FORM_SECONDS, self.gpu_deadline_seconds)) if self.gpu_profiles else Seen(())
+        shown = seen or self._gpu_known()
+        if not shown.offers and not (theirs and self.gpu_profiles):
+            return theirs
+        page = spawn_page.Page(
+            seen=shown,
+            answers=seen is not None,
+            chosen=self._gpu_chosen_before(shown),
+            now=time.time(),
+            groups=self._gpu_groups,
+            longest_wait_seconds=self.gpu_wait_seconds,
+        )
+        return f"{spawn_page.form(page)}\n{theirs}"
+
+    def _gpu_chosen_before(self, seen: Seen) -> Choice:
+        """As at the last start, as far as that is still to be had."""
+        ours, _ = offers.split(self.user_options or {}, plain=self._gpu_says_profile)
+        for options in (ours, {name: it for name, it in ours.items() if name != offers.TEAM}):
+            try:
+                return offers.choose(options, self.gpu_profiles, seen.profiles, seen.teams)
+            except GpuError:
+                continue
+        return offers.choose({}, self.gpu_profiles, seen.profiles, seen.teams)
+
+    # -- what is chosen
+
+    async def run_options_from_form(self, form_data: Mapping[str, Any]) -> dict[str, Any]:
         """Read our fields, whatever was sent; the rest is for the spawner's own `options_from_form`."""
-        return self._gpu_options(form_data, super().run_options_from_form)  # type: ignore[misc] # likewise
+        return await self._gpu_options(form_data, super().run_options_from_form)  # type: ignore[misc] # likewise
 
-    def options_from_query(self, query_data: Mapping[str, Any]) -> Any:
+    async def options_from_query(self, query_data: Mapping[str, Any]) -> dict[str, Any]:
         """As a form: of a link that starts a server."""
-        return self._gpu_options(query_data, super().options_from_query)  # type: ignore[misc] # likewise
+        return await self._gpu_options(query_data, super().options_from_query)  # type: ignore[misc] # likewise
 
-    def _gpu_options(self, data: Mapping[str, Any], theirs: Any) -> Any:
+    async def _gpu_options(self, data: Mapping[str, Any], theirs: Any) -> dict[str, Any]:
         ours, rest = offers.split(data, plain=self._gpu_says_profile)
-        mine = self._gpu_chosen(ours).options() if ours else {}
+        mine = (await self._gpu_chosen(ours)).options() if ours else {}
         found = theirs(rest)
-        if isawaitable(found):
-            return _merged(found, mine)
-        return {**(found or {}), **mine}
+        return {**((await found if isawaitable(found) else found) or {}), **mine}
 
-    def _gpu_chosen(self, options: Mapping[str, Any]) -> Choice:
+    async def _gpu_chosen(self, options: Mapping[str, Any]) -> Choice:
+        """What is chosen, by what the broker offers now; what has no devices needs no broker that answers."""
+        known, trouble = self._gpu_known(), None
+        try:
+            choice = self._gpu_choose(options, known)
+            if choice.profile.devices == 0:
+                return choice
+        except Refused as error:
+            trouble = error
+        seen = await self._gpu_offers() if self.gpu_profiles else known
+        if seen is not None:
+            return self._gpu_choose(options, seen)
+        raise trouble or no_answer()
+
+    def _gpu_choose(self, options: Mapping[str, Any], seen: Seen) -> Choice:
         ours, _ = offers.split(options, plain=self._gpu_says_profile)
         try:
-            return offers.choose(ours, self.gpu_profiles, self._gpu_allowed)
+            return offers.choose(ours, self.gpu_profiles, seen.profiles, seen.teams)
         except InvalidAsk as error:
             raise refused(error, 400) from None
         except GpuError as error:
@@ -130,27 +168,28 @@ class SpawnOptions:
 
     async def _run_apply_user_options(self, user_options: Mapping[str, Any]) -> None:
         """The first thing of a start: what cannot be meant is refused before anything is prepared."""
-        self._gpu_choice = self._gpu_chosen(user_options or {})
+        self._gpu_choice = await self._gpu_chosen(user_options or {})
         if not callable(getattr(self, "apply_user_options", None)):  # else the hub warns of ours as of unknown ones
             _, user_options = offers.split(user_options or {}, plain=self._gpu_says_profile)
         await super()._run_apply_user_options(user_options)  # type: ignore[misc] # likewise
 
 
-def refused(error: GpuError, status: int | None = None) -> SpawnException:
-    """A refusal of the broker, or of what was chosen, as the hub shows it."""
-    status = error.http_status if status is None else status
-    message = " ".join(filter(None, (error.to_body()["message"], error.hint)))
-    return SpawnException(message, reason=_REASONS.get(status, "gpu_broker"), status_code=status)
+async def _offers(client: AsyncClient, team: str | None = None) -> Seen:
+    page = await client.offers(team)
+    by_team = {team or "".join(page.teams[:1]): page.items}
+    return Seen(offers.collate(by_team), page.teams, teams_differ=page.teams_differ and len(page.teams) > 1)
 
 
-def no_answer(seconds: float) -> SpawnException:
-    """A broker that does not answer in time is no reason for anybody to wait longer."""
-    return SpawnException(
-        f"The GPU service did not answer within {seconds:.0f} s. Try again in a minute, or start without a GPU.",
-        reason="gpu_broker",
-        status_code=503,
+async def _look(client: AsyncClient) -> Seen:
+    """What of each profile could be had now, for each team that the rules treat differently, and what is left."""
+    status, usual = await asyncio.gather(client.status(), client.offers())
+    usual_team, *others = usual.teams[:MOST_TEAMS] or ("",)
+    pages = await asyncio.gather(*(client.offers(team) for team in others if usual.teams_differ))
+    by_team = {usual_team: usual.items} | {team: page.items for team, page in zip(others, pages, strict=False)}
+    return Seen(
+        offers.collate(by_team),
+        usual.teams,
+        teams_differ=usual.teams_differ and len(usual.teams) > 1,
+        teams_at=status.teams_at,
+        quotas=status.quotas,
     )
-
-
-async def _merged(theirs: Awaitable[dict[str, Any] | None], mine: dict[str, Any]) -> dict[str, Any]:
-    return {**(await theirs or {}), **mine}

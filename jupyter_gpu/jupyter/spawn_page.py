@@ -12,81 +12,92 @@ from datetime import UTC, datetime
 from html import escape
 from typing import NamedTuple
 
-from ..model import Profile, QuotaView, Status
-from ..units import format_seconds, format_when
-from .offers import PROFILE, WAIT, Choice, Free, free_of, title_of, what_of
+from ..model import QuotaView
+from ..units import format_hours, format_seconds, format_when
+from .offers import PROFILE, TEAM, WAIT, Choice, Offered, Seen, title_of, what_of
+from .prospects import NO_ANSWER, WAIT_LABEL, availability, sentence
 
 #: How often a page that is looked at reads anew what is free.
 REFRESH_SECONDS = 15
-_HOUR_MS = 3_600_000
+#: Of what is free so many are named in one sentence.
+_MOST_NAMED = 3
 
 
 class Page(NamedTuple):
     """What is shown."""
 
-    offers: Sequence[Profile]
+    #: As this person may see it; without what is free and left where the broker does not answer.
+    seen: Seen
     chosen: Choice
     now: float
-    #: As this person may see it; None where the broker does not answer.
-    status: Status | None = None
-    #: The groups that the hub knows them in, and since when.
+    answers: bool = True
+    #: The groups that the hub knows them in.
     groups: Sequence[str] = ()
-    groups_at: float | None = None
     #: A start that waits gives up after so long.
     longest_wait_seconds: int = 3600
 
 
 def form(page: Page) -> str:
     """The fields, for a form that the hub has opened and closes."""
-    if not page.offers:
-        return ""
-    choices = "\n".join(_choice(number, it, page) for number, it in enumerate(page.offers))
-    wait = _wait(page) if any(it.devices for it in page.offers) else ""
+    checked = _checked(page)
+    choices = "\n".join(_choice(number, it, page, checked) for number, it in enumerate(page.seen.offers))
+    has_devices = any(it.profile.devices for it in page.seen.offers)
     return (
         f"{_STYLE}\n"
         f'<fieldset id="jupyter-gpu" class="jupyter-gpu" data-refresh-seconds="{REFRESH_SECONDS}">\n'
         f"<legend>GPUs of your server</legend>\n"
         f'<p id="jupyter-gpu-news" role="status">{_news(page)}</p>\n'
-        f"{choices}\n{wait}\n"
+        f"{choices}\n{_team(page) if has_devices else ''}\n{_wait(page) if has_devices else ''}\n"
         f"</fieldset>\n"
         f"{_quotas(page)}\n{_SCRIPT}"
     )
 
 
-def _choice(number: int, it: Profile, page: Page) -> str:
+def _checked(page: Page) -> str:
+    """What is chosen from the beginning: as at the last start, unless that cannot be started now."""
+    may = [it.profile.name for it in page.seen.offers if not _is_off(it, page)]
+    before = page.chosen.profile.name
+    return before if before in may or not may else may[0]
+
+
+def _is_off(it: Offered, page: Page) -> bool:
+    """Whether to choose it would be in vain, where there is something else to choose."""
+    if not it.profile.devices:
+        return False
+    if not page.answers:
+        return any(not other.profile.devices for other in page.seen.offers)
+    return bool(it.by_team) and all(of.refused or of.never for of in it.by_team.values())
+
+
+def _choice(number: int, it: Offered, page: Page, checked: str) -> str:
     """One radio button, its label, and what it gives."""
-    name = f"jupyter-gpu-{number}"
-    checked = " checked" if it.name == page.chosen.profile.name else ""
-    about = f'<span class="jupyter-gpu-about">{escape(_sentence(it.description))}</span> ' if it.description else ""
+    name, profile = f"jupyter-gpu-{number}", it.profile
+    more = (" checked" if profile.name == checked else "") + (" disabled" if _is_off(it, page) else "")
+    about = (
+        f'<span class="jupyter-gpu-about" dir="auto">{escape(sentence(profile.description))}</span> '
+        if profile.description
+        else ""
+    )
     return (
         f'<div class="jupyter-gpu-choice">'
-        f'<input type="radio" name="{PROFILE}" id="{name}" value="{escape(it.name)}" required'
-        f' aria-describedby="{name}-about"{checked}>'
-        f'<label for="{name}">{escape(title_of(it))}</label>'
-        f'<p id="{name}-about">{about}{escape(_sentence(what_of(it)))}'
-        f' <strong id="{name}-free" data-live>{_free(it, free_of(it, page.status), page)}</strong></p></div>'
+        f'<input type="radio" name="{PROFILE}" id="{name}" value="{escape(profile.name)}" required'
+        f' aria-describedby="{name}-about"{more}>'
+        f'<label for="{name}" dir="auto">{escape(title_of(profile))}</label>'
+        f'<p id="{name}-about">{about}{escape(sentence(what_of(profile)))}'
+        f' <strong id="{name}-free" data-live>{_free(it, page)}</strong></p></div>'
     )
 
 
-def _sentence(words: str) -> str:
-    """Of words of ours or of an admin's, who may have ended it already."""
-    return f"{words[:1].upper()}{words[1:]}" + ("" if words.endswith((".", "!", "?")) else ".")
+def _free(it: Offered, page: Page) -> str:
+    """Like "2 of 4 free now."; for each team by itself where that differs."""
 
+    def said(team: str | None) -> str:
+        return availability(it.profile, it.to(team), page.now, say=escape, when=lambda at: _time(at, page.now))
 
-def _free(it: Profile, free: Free, page: Page) -> str:
-    """Like "2 of 4 free now" or "0 of 4 free now; free at about 14:05"."""
-    if it.devices == 0:
-        return "Starts at once." + (" Kernels reserve a GPU when they need one." if it.for_kernels else "")
-    if free.free is None:
-        return "How many are free is not known now."
-    if not free.all:
-        return "There is no such GPU at the moment."
-    said = f"{free.free} of {free.all} free now"
-    if free.is_now(it):
-        return f"{said}."
-    if free.at is None:
-        return f"{said}; when more are free is not known."
-    return f"{said}; free at about {_time(free.at, page.now)}."
+    by_team = {team: said(team) for team in it.by_team}
+    if len(set(by_team.values())) <= 1:
+        return said(None)
+    return " ".join(f"For team {escape(team)}: {text}" for team, text in by_team.items())
 
 
 def _time(at: float, now: float) -> str:
@@ -97,11 +108,37 @@ def _time(at: float, now: float) -> str:
 
 def _news(page: Page) -> str:
     """What is worth saying before the choices; also what a screen reader hears when it changes."""
-    if page.status is None:
-        return "The GPU service does not answer now. A server without a GPU of its own starts all the same."
-    if any(it.devices and free_of(it, page.status).is_now(it) for it in page.offers):
+    offers = page.seen.offers
+    if not offers:
+        return "No GPU is offered to you here, so your server will see none. If you need one, ask an admin."
+    if not page.answers:
+        has_other = any(not it.profile.devices for it in offers)
+        return f"{NO_ANSWER} {'A server without a GPU starts all the same.' if has_other else 'Try again in a minute.'}"
+    with_devices = [it for it in offers if it.profile.devices]
+    free = [it for it in with_devices if any(of.starts_now for of in it.by_team.values())]
+    if not free:
+        return "Nothing with a GPU starts at once now." if with_devices else ""
+    named = ", ".join(escape(title_of(it.profile)) for it in free[:_MOST_NAMED])
+    more = f" and {len(free) - _MOST_NAMED} more" if len(free) > _MOST_NAMED else ""
+    return f"Free for you now: {named}{more}."
+
+
+def _team(page: Page) -> str:
+    """For which team it counts, where somebody is in several that the rules treat differently."""
+    if not page.seen.teams_differ:
         return ""
-    return "No GPU is free for you now." if any(it.devices for it in page.offers) else ""
+    chosen = page.chosen.team or page.seen.teams[0]
+    options = "".join(
+        f'<option value="{escape(team)}"{" selected" if team == chosen else ""}>{escape(team)}</option>'
+        for team in page.seen.teams
+    )
+    return (
+        f'<div class="jupyter-gpu-team">'
+        f'<label for="jupyter-gpu-team">Team that it counts for</label> '
+        f'<select name="{TEAM}" id="jupyter-gpu-team" class="form-select" aria-describedby="jupyter-gpu-team-about">'
+        f"{options}</select>"
+        f'<p id="jupyter-gpu-team-about">The GPUs of your server count against the quota of this team.</p></div>'
+    )
 
 
 def _wait(page: Page) -> str:
@@ -111,7 +148,7 @@ def _wait(page: Page) -> str:
         f'<div class="jupyter-gpu-choice">'
         f'<input type="checkbox" name="{WAIT}" id="jupyter-gpu-wait" value="yes"'
         f' aria-describedby="jupyter-gpu-wait-about"{checked}>'
-        f'<label for="jupyter-gpu-wait">Wait in line if none is free</label>'
+        f'<label for="jupyter-gpu-wait">{WAIT_LABEL}</label>'
         f'<p id="jupyter-gpu-wait-about">The next page shows your place and the expected start, and the server starts '
         f"by itself when it is your turn, at the latest after {longest}. You may close the page; to leave the line, "
         f"stop the server. Without this you are told at once if none is free.</p></div>"
@@ -120,7 +157,7 @@ def _wait(page: Page) -> str:
 
 def _quotas(page: Page) -> str:
     """What is left of one's own and of the teams' bounds, and by which groups that was looked up."""
-    lines = [escape(quota_text(it, page.now)) for it in (page.status.quotas if page.status else ())]
+    lines = [escape(quota_text(it, page.now)) for it in page.seen.quotas]
     teams = _teams(page)
     lines += [teams] if teams else []
     if not lines:
@@ -133,12 +170,11 @@ def _quotas(page: Page) -> str:
 
 
 def _teams(page: Page) -> str:
-    status = page.status
-    names = (status.teams if status else ()) or tuple(page.groups)
-    at = (status.teams_at if status else None) or page.groups_at
+    names = page.seen.teams if page.answers else tuple(page.groups)
     if not names:
         return ""
-    return f"Your teams: {escape(', '.join(names))}" + (f" (groups as of {_time(at, page.now)})" if at else "")
+    at = page.seen.teams_at or page.now
+    return f"Your teams: {escape(', '.join(names))} (groups as of {_time(at, page.now)})"
 
 
 def quota_text(it: QuotaView, now: float) -> str:
@@ -149,17 +185,12 @@ def quota_text(it: QuotaView, now: float) -> str:
         parts.append(f"{held} of {it.devices_allowed} GPUs held, {max(0, it.devices_allowed - held)} left")
     if it.allowed_ms is not None:
         used = it.used_ms or 0
-        left = max(0, it.allowed_ms - used)
+        left = format_hours(max(0, it.allowed_ms - used))
         window = "" if it.window_seconds is None else f" in {format_seconds(it.window_seconds, parts=1)}"
-        parts.append(f"{_hours(used)} of {_hours(it.allowed_ms)} GPU-hours used{window}, {_hours(left)} left")
+        parts.append(f"{format_hours(used)} of {format_hours(it.allowed_ms)} GPU-hours used{window}, {left} left")
     if it.available_again_at is not None:
         parts.append(f"some are available again at {format_when(it.available_again_at, now)}")
     return f"{it.rule}: {'; '.join(parts)}" if parts else it.rule
-
-
-def _hours(ms: int) -> str:
-    tenths = round(ms * 10 / _HOUR_MS)
-    return f"{tenths // 10}" if tenths % 10 == 0 else f"{tenths / 10:.1f}"
 
 
 _STYLE = """<style>
@@ -169,6 +200,10 @@ _STYLE = """<style>
 .jupyter-gpu-choice p { grid-column: 2; margin: 0; }
 .jupyter-gpu-choice input { margin-top: .3rem; }
 .jupyter-gpu #jupyter-gpu-news:empty { margin: 0; }
+.jupyter-gpu-choice input:disabled ~ * { color: var(--bs-secondary-color, #595959); }
+.jupyter-gpu-team { margin: 0 0 .5rem 1.75rem; }
+.jupyter-gpu-team label { font-weight: 600; }
+.jupyter-gpu-team select { width: auto; max-width: 100%; border: 1px solid currentColor; }
 </style>"""
 
 # The page's own address without its query gives the form anew and starts nothing. Only texts are taken from there, so
@@ -193,6 +228,10 @@ _SCRIPT = """<script>
       clocks(fresh);
       if (fresh.textContent !== it.textContent) { it.replaceChildren.apply(it, Array.from(fresh.childNodes)); }
     });
+    box.querySelectorAll("input[type=radio]").forEach(function (it) {
+      var fresh = page.getElementById(it.id);
+      if (fresh && fresh.value === it.value) { it.disabled = fresh.disabled; }
+    });
   }
   function look() {
     if (document.hidden) { return; }
@@ -200,6 +239,12 @@ _SCRIPT = """<script>
       .then(function (answer) { return answer.ok ? answer.text() : ""; })
       .then(function (text) { take(new DOMParser().parseFromString(text, "text/html")); })
       .catch(function () {});
+  }
+  var refusal = document.querySelector(".spawn-error-msg");
+  if (refusal) {
+    refusal.setAttribute("role", "alert");
+    refusal.tabIndex = -1;
+    refusal.focus();
   }
   document.querySelectorAll("#jupyter-gpu, #jupyter-gpu-quotas").forEach(clocks);
   window.setInterval(look, 1000 * Number(box.dataset.refreshSeconds));

@@ -17,18 +17,19 @@ from inspect import isawaitable
 from typing import Any
 
 import msgspec
-from jupyterhub.spawner import Spawner, SpawnException
+from jupyterhub.spawner import Spawner
 from traitlets import Dict, Float, HasTraits, Integer, List, TraitError, Unicode, validate
 from traitlets.utils.importstring import import_item
 
-from ..errors import GpuError, InvalidAsk
+from ..errors import BrokerUnavailable, GpuError, InvalidAsk
 from ..holding import process_holder
-from ..model import Holder, Profile, State, WorkloadView
-from . import offers
-from .offers import Choice
+from ..model import Holder, Profile, State, WaitingReason
+from . import offers, prospects
+from .offers import Choice, Seen
 from .placing import Share, Where, fits_container, place, wanted, where
-from .server_lease import ServerLease, why
-from .spawn_options import FORM_SECONDS, SpawnOptions, no_answer, refused
+from .refusals import Refused, no_answer, refused
+from .server_lease import ServerLease
+from .spawn_options import SpawnOptions
 from .whereabouts import whereabouts
 
 
@@ -89,7 +90,7 @@ class GpuSpawner(SpawnOptions, Spawner):
 
     def start(self) -> Coroutine[Any, Any, Any]:
         """Take the lease, then start. The hub waits as long as a place in line may take."""
-        choice = self._gpu_choice or self._gpu_chosen(self.user_options or {})
+        choice = self._gpu_choice or self._gpu_choose(self.user_options or {}, self._gpu_known())
         self._gpu_lease.begin()
         self._gpu_starting, self._gpu_inner, self._gpu_up, self._gpu_ending = True, False, False, False
         before = int(self.start_timeout)  # type: ignore[has-type] # a trait
@@ -126,31 +127,55 @@ class GpuSpawner(SpawnOptions, Spawner):
             lease.nothing_to_take()
             return Share(kernels_reserve=profile.for_kernels)
         try:
+            await self._gpu_check(choice)
             it, devices = await lease.take(
-                profile, self._gpu_holder().name, waits=choice.waits, longest_seconds=self._gpu_patience(choice)
+                profile,
+                self._gpu_holder().name,
+                waits=choice.waits,
+                longest_seconds=self._gpu_patience(choice),
+                team=choice.team,
             )
+        except (BrokerUnavailable, TimeoutError, OSError) as error:
+            self.log.warning("%s cannot be asked for: %s", profile.name, str(error) or "no answer in time")
+            raise no_answer() from error
         except GpuError as error:
-            raise refused(error) from error
-        except (TimeoutError, OSError) as error:
-            raise no_answer(self.gpu_deadline_seconds) from error
+            seen = await self._gpu_offers(choice.team)
+            raise refused(error, ways=() if seen is None else prospects.instead(choice, seen)) from error
         if it.state is State.ACTIVE:
             return Share(devices, it.id, profile.for_kernels)
         await lease.give_back()
-        raise SpawnException(await self._gpu_why_not(choice, it), reason="gpu_capacity", status_code=409)
+        if it.state is State.QUEUED:
+            seen = await self._gpu_offers(choice.team)
+            raise self._gpu_not_now(choice, seen, self.gpu_wait_seconds if choice.waits else None)
+        raise Refused(
+            f"You are not in line for “{offers.title_of(profile)}” any more, so your server was not started: "
+            f"{it.detail or it.end or 'it was given up'}.",
+            ("start it again",),
+            reason="gpu_capacity",
+            status_code=409,
+        )
 
-    async def _gpu_why_not(self, choice: Choice, it: WorkloadView) -> str:
-        """Why it is not to be had, and what is instead."""
-        title = offers.title_of(choice.profile)
-        if it.state is not State.QUEUED:
-            return (
-                f"The reservation for {title} ended before it was granted: {it.detail or it.end or 'it was given up'}."
-            )
-        status = await self._gpu_status(FORM_SECONDS)
-        others = offers.alternatives(choice.profile, self._gpu_allowed, status, time.time())
-        waited = f"{title} was not free within {self.gpu_wait_seconds // 60} min of waiting in line."
-        head = waited if choice.waits else f"{title} is not free now."
-        tail = "" if choice.waits else 'With "Wait in line" the server starts by itself when it is your turn.'
-        return " ".join(filter(None, (head, why(it), others, tail)))
+    async def _gpu_check(self, choice: Choice) -> None:
+        """Who does not wait in line must not even ask: a job would make room, and for nobody.
+
+        Nor need anybody wait for what a quota forbids for good.
+        """
+        seen = await self._gpu_offers(choice.team)
+        it = None if seen is None else seen.offer(choice)
+        if it is None or it.waiting is None:
+            return
+        comes_soon = it.waiting is WaitingReason.CLEARING and not it.yielding
+        if it.never or not (choice.waits or comes_soon):
+            raise self._gpu_not_now(choice, seen, None)
+
+    @staticmethod
+    def _gpu_not_now(choice: Choice, seen: Seen | None, waited_seconds: int | None) -> Refused:
+        now = time.time()
+        it = None if seen is None else seen.offer(choice)
+        at = None if it is None else it.expected_start_at
+        message, ways = prospects.not_now(choice, seen, now, waited_seconds)
+        after = None if at is None else at - now
+        return Refused(message, ways, reason="gpu_capacity", status_code=409, retry_after_seconds=after)
 
     async def _gpu_place(self, share: Share) -> None:
         """Set what the spawner that really starts the server must be told."""
@@ -172,7 +197,7 @@ class GpuSpawner(SpawnOptions, Spawner):
         if kind is Where.DOCKER and not target.remove:
             await self._gpu_check_container(target, share)
         if self._gpu_ending:
-            raise SpawnException("It was stopped before it started.", reason="gpu_stopped", status_code=409)
+            raise Refused("It was stopped before it started.", reason="gpu_stopped", status_code=409)
 
     def _gpu_target(self) -> Any:
         """Who starts the server: this spawner, or whom a wrapspawner has chosen."""
@@ -192,7 +217,7 @@ class GpuSpawner(SpawnOptions, Spawner):
         """A container that is kept between starts keeps the devices that it was made with."""
         found = await target.get_object()
         if found and not fits_container(found, share):
-            raise SpawnException(
+            raise Refused(
                 f"The container {target.object_name} is kept between starts and was made with other GPUs. An admin "
                 "removes it, or sets c.DockerSpawner.remove = True so that each start makes it anew.",
                 reason="gpu_container",

@@ -172,7 +172,7 @@ def test_who_waits_in_line_may_leave_it(hub, log_in):
     start(page, "One GPU", wait=True)
     page.wait_for_url("**/hub/spawn-pending/cho*")
     page.goto(f"{hub.direct}hub/spawn-pending/cho")
-    page.get_by_text(re.compile("Waiting in line for One GPU.*You are first")).first.wait_for()
+    page.get_by_text(re.compile("Waiting in line for “One GPU”.*You are first")).first.wait_for()
     page.get_by_text("Event log").click()
     picture(page, "hub-waiting")
     assert [it.state for it in hub.as_("cho").workloads(mine=True, ended=False)] == [State.QUEUED]
@@ -190,8 +190,9 @@ def test_a_refusal_is_read_on_the_page(hub, log_in):
 
     start(page, "One GPU")
 
-    page.get_by_text("One GPU is not free now").first.wait_for()
-    page.get_by_text("No GPU starts at once").first.wait_for()
+    page.get_by_text("Error: “One GPU” is not free now").first.wait_for()
+    page.get_by_text("choose “No GPU”, which starts at once").first.wait_for()
+    assert page.get_by_role("alert").evaluate("it => it === document.activeElement")
     picture(page, "hub-refused")
 
 

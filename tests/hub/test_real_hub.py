@@ -96,8 +96,10 @@ def test_a_start_that_finds_nothing_free_is_refused_with_words(hub):
     refused = hub.spawn("ben", gpu_profile="one")
 
     assert refused.status_code == httpx.codes.CONFLICT
-    assert "One GPU is not free now" in refused.json()["message"]
-    assert "No GPU starts at once" in refused.json()["message"]
+    assert "“One GPU” is not free now" in refused.json()["message"]
+    assert "choose “No GPU”, which starts at once" in refused.json()["message"]
+    assert refused.headers["X-Jupyter-Gpu-Refused"] == "gpu_capacity"
+    assert int(refused.headers["Retry-After"]) > 0
     assert hub.server("ben") == {}
     assert live(hub, "ben") == []
 

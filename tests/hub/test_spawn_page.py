@@ -2,15 +2,17 @@
 
 import re
 import time
+from collections.abc import Mapping
 from html.parser import HTMLParser
 from typing import Any
 
 import pytest
 
-from jupyter_gpu.jupyter import offers, spawn_page
-from jupyter_gpu.jupyter.offers import Choice, Free
+from jupyter_gpu.core.status import profile_view
+from jupyter_gpu.jupyter import offers, prospects, spawn_page
+from jupyter_gpu.jupyter.offers import Choice, Offered, Seen
 from jupyter_gpu.jupyter.spawn_page import Page, form, quota_text
-from jupyter_gpu.model import Condition, DeviceView, Profile, QuotaView, Status
+from jupyter_gpu.model import OfferView, Profile, QuotaView, WaitingReason
 
 from .ground import play
 from .spawn_ground import NONE, ONE, TWO, a_hall, occupy
@@ -33,46 +35,34 @@ def clock_of_utc(monkeypatch):
     time.tzset()
 
 
-def a_device(index: int = 0, **more: Any) -> DeviceView:
-    """A whole free GPU."""
-    words = {
-        "uuid": f"GPU-{index}",
-        "index": index,
-        "number": str(index),
-        "name": "Test",
-        "device_class": "a100-80gb",
-        "pool": "local",
-        "simulated": False,
-        "cordoned": False,
-        "memory_total_bytes": 80 * GIB,
-    }
-    return DeviceView(**words | more)
+def an_offer(profile: Profile, **more: Any) -> OfferView:
+    """What the broker says of a profile that would start now, unless more is said."""
+    shown = profile_view(profile)
+    words = {"starts_now": True, "free": 2, "kin": 2} if profile.devices else {"starts_now": True}
+    return OfferView(profile=shown, **words | more)
 
 
-def held(index: int, hours: float | None = 2.0, **more: Any) -> DeviceView:
-    """One that somebody has for so long."""
-    return a_device(index, workloads=(1,), free_at=None if hours is None else NOON + hours * HOUR, **more)
+def waits(profile: Profile = ONE, reason: WaitingReason = WaitingReason.DEVICES, **more: Any) -> OfferView:
+    """One that would wait."""
+    return an_offer(profile, **{"starts_now": False, "waiting": reason, "free": 0, "ahead": 0} | more)
 
 
-def a_status(*devices: DeviceView, **more: Any) -> Status:
-    """What somebody sees."""
-    words = {
-        "revision": 1,
-        "store_id": "s",
-        "at": NOON,
-        "caller": "ana",
-        "simulated": False,
-        "workloads": (),
-        "quotas": (),
-        "waiting": {},
-    }
-    return Status(devices=devices, **words | more)
+def seen(*profiles: Profile, offers: Mapping[str, OfferView] = {}, **more: Any) -> Seen:
+    """What somebody sees who may use these; `offers` by the names of profiles, all others start now."""
+    found = [Offered(it, {"everyone": offers.get(it.name, an_offer(it))}) for it in profiles or (ONE, TWO, NONE)]
+    return Seen(tuple(found), **{"teams": ("everyone",)} | more)
 
 
-def a_page(*profiles: Profile, chosen: Profile | None = None, **more: Any) -> Page:
-    """What is shown to somebody who may use these."""
-    offered = profiles or (ONE, TWO, NONE)
-    return Page(offers=offered, chosen=Choice(chosen or offered[0]), now=NOON, **more)
+def a_page(it: Seen | None = None, chosen: Profile | None = None, **more: Any) -> Page:
+    """What is shown."""
+    it = it or seen()
+    return Page(seen=it, chosen=Choice(chosen or it.profiles[0]), now=NOON, **more)
+
+
+def an_away_page(*profiles: Profile, **more: Any) -> Page:
+    """What is shown while the broker does not answer."""
+    known = Seen(tuple(Offered(it) for it in profiles or (ONE, TWO, NONE)), ("everyone",))
+    return a_page(known, answers=False, **more)
 
 
 class Reader(HTMLParser):
@@ -116,113 +106,207 @@ def read(page: Page) -> Reader:
     return Reader(form(page))
 
 
+def checked(page: Page) -> list[str | None]:
+    """What is chosen from the beginning."""
+    return [it["value"] for it in read(page).all("input") if "checked" in it]
+
+
 # -- a form that everybody can use
 
 
 def test_every_choice_has_its_label_and_its_description_and_all_of_them_a_name():
     """A fieldset with a legend, radio buttons with labels, and what each gives tied to it for screen readers."""
-    page = read(a_page(status=a_status(a_device())))
-    inputs, ids = page.all("input"), [it["id"] for _, it in page.elements if it.get("id")]
+    page = read(a_page(seen(teams=("a", "b"), teams_differ=True)))
+    inputs, ids = page.all("input") + page.all("select"), [it["id"] for _, it in page.elements if it.get("id")]
 
-    assert [it["type"] for it in inputs] == ["radio", "radio", "radio", "checkbox"]
+    assert [it.get("type") for it in inputs] == ["radio", "radio", "radio", "checkbox", None]
     assert len(ids) == len(set(ids))
     assert {it["for"] for it in page.all("label")} == {it["id"] for it in inputs}
     assert {it["aria-describedby"] for it in inputs} <= set(ids)
     assert len(page.all("legend")) == len(page.all("fieldset")) == 1
-    assert page.all("section")[0:1] in ([], [{"class": "jupyter-gpu", "aria-labelledby": "jupyter-gpu-left"}])
-    assert [it["value"] for it in inputs] == ["one", "two", "none", "yes"]
+    assert page.all("section") == [{"class": "jupyter-gpu", "aria-labelledby": "jupyter-gpu-left"}]
+    assert [it["value"] for it in page.all("input")] == ["one", "two", "none", "yes"]
     assert not [it for _, it in page.elements if "tabindex" in it or any(name.startswith("on") for name in it)]
 
 
 def test_one_is_chosen_from_the_beginning():
     """What was chosen last, or the usual: the form can be sent as it stands."""
-    checked = [it["value"] for it in read(a_page(chosen=TWO)).all("input") if "checked" in it]
-    assert checked == ["two"]
-
-    page = a_page()._replace(chosen=Choice(ONE, waits=True))
-    assert [it["value"] for it in read(page).all("input") if "checked" in it] == ["one", "yes"]
+    assert checked(a_page(chosen=TWO)) == ["two"]
+    assert checked(a_page()._replace(chosen=Choice(ONE, waits=True))) == ["one", "yes"]
 
 
 def test_without_javascript_all_is_said_and_nothing_is_hidden():
     """The script only renews texts that are there already."""
-    page = form(a_page(status=a_status(a_device())))
+    page = form(a_page())
     plain = re.sub(r"<script>.*?</script>", "", page, flags=re.DOTALL)
 
     assert Reader(plain).text == Reader(page).text
     assert "hidden" not in plain
-    assert "1 of 1 free now" in plain
+    assert "2 of 2 free now" in plain
 
 
 def test_what_comes_from_elsewhere_is_text_and_nothing_else():
-    """Names of profiles, groups, rules and holders may hold anything."""
+    """Names of profiles, groups, rules and holders, and the broker's words, may hold anything."""
     profile = Profile(name=EVIL, title=EVIL, description=EVIL, device_class=EVIL)
-    status = a_status(quotas=(QuotaView(rule=EVIL, devices_allowed=1),), teams=(EVIL,), teams_at=NOON)
-    page = form(a_page(profile, status=status))
+    by_team = {EVIL: waits(profile, WaitingReason.QUOTA, why=EVIL), "other": an_offer(profile)}
+    quotas = (QuotaView(rule=EVIL, devices_allowed=1),)
+    page = form(a_page(Seen((Offered(profile, by_team),), (EVIL, "other"), teams_differ=True, quotas=quotas)))
 
     assert "<script>alert" not in page
     read_back = Reader(page)
     assert read_back.all("input")[0]["value"] == EVIL
-    assert read_back.text.count(EVIL) >= 5
+    assert read_back.all("option")[0]["value"] == EVIL
+    assert read_back.text.count(EVIL) >= 8
     assert len(read_back.all("script")) == 1
 
 
-def test_nobody_is_asked_where_nothing_is_offered():
-    """The hub shows its own form then, or none."""
-    assert form(a_page()._replace(offers=())) == ""
+def test_titles_in_any_script_are_laid_out_by_their_own():
+    """From right to left where they are."""
+    arabic = Profile(
+        name="ar", title="\u0628\u0637\u0627\u0642\u0629", description="\u0644\u0644\u062a\u0639\u0644\u0645", devices=1
+    )
+    page = read(a_page(seen(arabic)))
+
+    assert page.all("label")[0]["dir"] == "auto"
+    assert [it for it in page.all("span") if it.get("dir") == "auto"]
+    assert arabic.title in page.text
+
+
+def test_thirty_profiles_are_thirty_choices():
+    """Each with its own label; what is free is named of a few."""
+    many = tuple(Profile(name=f"p{n}", title=f"Kind {n}", devices=1) for n in range(30))
+    page = read(a_page(seen(*many), chosen=many[17]))
+
+    assert len(page.all("label")) == 31
+    assert checked(a_page(seen(*many), chosen=many[17])) == ["p17"]
+    assert page.of["jupyter-gpu-news"] == "Free for you now: Kind 0, Kind 1, Kind 2 and 27 more."
+
+
+def test_who_may_use_no_profile_is_told_so():
+    """Beside the form that the spawner has."""
+    page = read(a_page(Seen(()), chosen=NONE))
+
+    assert page.all("input") == []
+    assert page.of["jupyter-gpu-news"].startswith("No GPU is offered to you here, so your server will see none.")
 
 
 def test_a_line_is_offered_only_where_there_is_something_to_wait_for():
     """With what happens then, and how to leave."""
-    assert [it["type"] for it in read(a_page(NONE)).all("input")] == ["radio"]
+    assert [it["type"] for it in read(a_page(seen(NONE))).all("input")] == ["radio"]
 
-    said = read(a_page(ONE)._replace(longest_wait_seconds=5400)).of["jupyter-gpu-wait-about"]
+    said = read(a_page(seen(ONE))._replace(longest_wait_seconds=5400)).of["jupyter-gpu-wait-about"]
     assert "your place and the expected start" in said
     assert "at the latest after 1h30m" in said
     assert "to leave the line, stop the server" in said
+
+
+def test_a_team_is_asked_for_only_where_it_matters():
+    """Several, of which the rules know: then for each what would come of it, where that differs."""
+    by_team = {"speech": waits(why="Your team speech holds all.", reason=WaitingReason.QUOTA), "vision": an_offer(ONE)}
+    differs = Seen((Offered(ONE, by_team), Offered(NONE, {})), ("speech", "vision"), teams_differ=True)
+    page = read(a_page(differs)._replace(chosen=Choice(ONE, team="vision")))
+
+    assert [(it["value"], "selected" in it) for it in page.all("option")] == [("speech", False), ("vision", True)]
+    assert page.of["jupyter-gpu-0-free"] == (
+        "For team speech: 0 of 2 free now. Your team speech holds all. For team vision: 2 of 2 free now."
+    )
+    assert read(a_page(differs._replace(teams_differ=False))).all("select") == []
+    usual = read(a_page(differs))
+    assert [it["value"] for it in usual.all("option") if "selected" in it] == ["speech"]
 
 
 # -- what is free
 
 
 @pytest.mark.parametrize(
-    ("profile", "devices", "said"),
+    ("offer", "said"),
     [
-        (ONE, [a_device(0), a_device(1), held(2), held(3)], "2 of 4 free now."),
-        (ONE, [held(0, 3), held(1, 2)], "0 of 2 free now; free at about 14:00."),
-        (TWO, [a_device(0), held(1, 2), held(2, 3)], "1 of 3 free now; free at about 14:00."),
-        (TWO, [held(0, 2), held(1, 3)], "0 of 2 free now; free at about 15:00."),
-        (ONE, [held(0, None)], "0 of 1 free now; when more are free is not known."),
-        (ONE, [], "There is no such GPU at the moment."),
-        (MIG, [a_device(0)], "There is no such GPU at the moment."),
-        (MIG, [a_device(0), a_device(1, device_class="mig-3g.40gb")], "1 of 1 free now."),
-        (ONE, [a_device(0, cordoned=True), a_device(1, condition=Condition.HOT)], "0 of 2 free now; when more"),
-        (PART, [a_device(0)], "There is no such GPU at the moment."),
-        (PART, [held(0, shareable=True, memory_leased_bytes=40 * GIB)], "1 of 1 free now."),
-        (PART, [held(0, shareable=True, memory_leased_bytes=70 * GIB)], "0 of 1 free now; free at about 14:00."),
-        (PART, [held(0, shareable=True)], "0 of 1 free now; free at about 14:00."),
-        (NONE, [], "Starts at once. Kernels reserve a GPU when they need one."),
+        (an_offer(ONE, free=2, kin=4), "2 of 4 free now."),
+        (waits(expected_start_at=NOON + 2 * HOUR), "0 of 2 free now; expected at about 14:00."),
+        (waits(expected_start_at=NOON + 100), "0 of 2 free now; expected within about 2 min."),
+        (waits(), "0 of 2 free now; when it would start is not known."),
+        (waits(ahead=1), "0 of 2 free now; 1 is before you in line, and when it would start is not known."),
+        (waits(ahead=3, free=1), "1 of 2 free now; 3 are before you in line, and when it would start is not known."),
+        (
+            waits(reason=WaitingReason.CLEARING, yielding=1, expected_start_at=NOON + 150),
+            "0 of 2 free now; a running job makes room within about 3 min.",
+        ),
+        (
+            waits(reason=WaitingReason.CLEARING, yielding=2, expected_start_at=NOON + 1800),
+            "0 of 2 free now; 2 running jobs make room at about 12:30.",
+        ),
+        (waits(reason=WaitingReason.CLEARING), "0 of 2 free now; one is being made ready."),
+        (waits(reason=WaitingReason.HOLD, free=2), "2 of 2 free now; they are held for others for now."),
+        (waits(reason=WaitingReason.DRIVER), "None can be used now. An admin has to look at it."),
+        (waits(reason=WaitingReason.ENGINE), "None can be used now. An admin has to look at it."),
+        (waits(kin=0), "There is no such GPU at the moment."),
+        (
+            waits(reason=WaitingReason.QUOTA, free=1, why="You hold 1 of the 1 GPU allowed at once, and this takes 1."),
+            "1 of 2 free now. You hold 1 of the 1 GPU allowed at once, and this takes 1.",
+        ),
+        (
+            waits(reason=WaitingReason.QUOTA, free=2, never=True, why="You may have 1 GPU at once, and this takes 2."),
+            "2 of 2 free now. You may have 1 GPU at once, and this takes 2. So it would never start.",
+        ),
+        (an_offer(ONE, starts_now=False, refused="no GPU has 200GiB"), "No GPU has 200GiB."),
+        (an_offer(NONE), "Starts at once. Each notebook can reserve a GPU when it needs one."),
+        (an_offer(Profile(name="cpu", devices=0, for_kernels=False)), "Starts at once."),
     ],
 )
-def test_what_is_free_is_said_of_each_profile(profile, devices, said):
-    """Of its class and its memory, well, and not held; else when so many as it wants can be expected."""
-    page = read(a_page(profile, status=a_status(*devices)))
+def test_what_would_come_of_each_is_said_in_plain_words(offer, said):
+    """As the broker foresees it: free, for whom it makes room, by when, or why not."""
+    (shown,) = offers.collate({"everyone": [offer]})
+    page = read(a_page(Seen((shown,))))
 
-    assert page.of["jupyter-gpu-0-free"].startswith(said)
+    assert page.of["jupyter-gpu-0-free"] == said
 
 
 def test_times_carry_their_instant_for_the_readers_clock():
     """The page's machine may stand in another time zone."""
-    (time,) = read(a_page(ONE, status=a_status(held(0)))).all("time")
-    assert time == {"datetime": "2026-01-01T14:00:00Z"}
+    page = read(a_page(seen(ONE, offers={"one": waits(expected_start_at=NOON + 2 * HOUR)})))
+
+    assert {"datetime": "2026-01-01T14:00:00Z"} in page.all("time")
+
+
+def test_what_is_free_is_said_before_the_choices():
+    """A screen reader hears it when it changes."""
+    nothing = seen(offers={"one": waits(), "two": waits(TWO)})
+    assert read(a_page()).of["jupyter-gpu-news"] == "Free for you now: One GPU, Two GPUs."
+    assert read(a_page(nothing)).of["jupyter-gpu-news"] == "Nothing with a GPU starts at once now."
+    assert "jupyter-gpu-news" not in read(a_page(seen(NONE))).of
 
 
 def test_a_broker_that_does_not_answer_is_said_and_a_server_without_gpus_still_starts():
-    """The form is there in any case."""
-    page = read(a_page())
+    """What needs it is greyed, with the reason; what does not is chosen."""
+    page = read(an_away_page(chosen=TWO))
 
-    assert page.of["jupyter-gpu-0-free"] == "How many are free is not known now."
-    assert "The GPU service does not answer now." in page.of["jupyter-gpu-news"]
+    assert page.of["jupyter-gpu-0-free"] == "It needs the GPU service, which does not answer now."
+    assert page.of["jupyter-gpu-news"] == (
+        "The GPU service does not answer now. A server without a GPU starts all the same."
+    )
     assert page.of["jupyter-gpu-2-free"].startswith("Starts at once.")
+    assert [it["value"] for it in page.all("input") if "disabled" in it] == ["one", "two"]
+    assert checked(an_away_page(chosen=TWO)) == ["none"]
+
+
+def test_where_all_needs_the_broker_nothing_is_greyed():
+    """There would be nothing left to choose; a try is worth it."""
+    page = read(an_away_page(ONE, TWO, chosen=TWO))
+
+    assert [it for it in page.all("input") if "disabled" in it] == []
+    assert checked(an_away_page(ONE, TWO, chosen=TWO)) == ["two"]
+    assert page.of["jupyter-gpu-news"] == "The GPU service does not answer now. Try again in a minute."
+
+
+def test_what_could_never_start_cannot_be_chosen():
+    """Beyond a quota or refused; as long as one team of theirs could have it, it can."""
+    never = waits(TWO, WaitingReason.QUOTA, never=True, why="You may have 1 GPU at once, and this takes 2.")
+    page = a_page(seen(offers={"two": never}), chosen=TWO)
+    assert [it["value"] for it in read(page).all("input") if "disabled" in it] == ["two"]
+    assert checked(page) == ["one"]
+
+    one_team = Seen((Offered(TWO, {"a": never, "b": waits(TWO)}),), ("a", "b"), teams_differ=True)
+    assert [it for it in read(a_page(one_team)).all("input") if "disabled" in it] == []
 
 
 def test_what_a_profile_gives_is_said_in_words():
@@ -233,21 +317,57 @@ def test_what_a_profile_gives_is_said_in_words():
     assert offers.what_of(NONE) == "no GPU of its own"
 
 
+# -- what is refused
+
+
+NOT_NOW = "“Two GPUs” is not free now, so your server was not started."
+IN_VAIN = "“Two GPUs” was not free within 1h of waiting in line, so your server was not started."
+TICK = "tick “Wait in line if none is free” and start again: your server then starts by itself"
+WHO = "No GPU is free: GPU 0 runs job 12."
+
+
 @pytest.mark.parametrize(
-    ("devices", "said"),
+    ("offer", "waited", "said", "first_way"),
     [
-        ([a_device(0), held(1)], "Two GPUs is expected to be free at about 14:00. Free now: One GPU (1 GPU, for 1h)."),
-        ([held(0), held(1)], "Two GPUs is expected to be free at about 14:00."),
-        ([a_device(0, device_class="mig-3g.40gb")], "Free now: One GPU (1 GPU, for 1h), A slice (1 GPU, mig-3g.40gb)."),
+        (
+            waits(TWO, why=WHO, expected_start_at=NOON + 2 * HOUR),
+            None,
+            f"{NOT_NOW} {WHO} Expected at about 14:00.",
+            TICK,
+        ),
+        (
+            waits(TWO, WaitingReason.CLEARING, why="A GPU is freed.", yielding=1, expected_start_at=NOON + 150),
+            None,
+            f"{NOT_NOW} A GPU is freed. A running job makes room within about 3 min.",
+            TICK,
+        ),
+        (
+            waits(TWO, why=WHO, ahead=2),
+            3600,
+            f"{IN_VAIN} {WHO} 2 are before you in line, and when it would start is not known.",
+            "start again to wait on",
+        ),
+        (an_offer(TWO), None, f"{NOT_NOW} It is free again.", "start again"),
+        (None, None, NOT_NOW, "try again in a minute"),
     ],
 )
-def test_only_what_would_really_start_is_named_instead(devices, said):
-    """An alternative that is not free either is none."""
-    found = offers.alternatives(TWO, [ONE, TWO, MIG, NONE], a_status(*devices), NOON)
+def test_a_refusal_says_what_happened_why_and_what_to_do_each_once(offer, waited, said, first_way):
+    """For people who have never heard of leases."""
+    found = None if offer is None else seen(ONE, TWO, NONE, offers={"two": offer})
+    message, ways = prospects.not_now(Choice(TWO), found, NOON, waited)
 
-    assert found == f"{said} No GPU starts at once."
-    assert offers.alternatives(TWO, [ONE], None, NOON) == ""
-    assert Free().is_now(ONE) is False
+    assert (message, ways[0]) == (said, first_way)
+
+
+def test_only_what_would_really_start_is_named_instead():
+    """An alternative that is not free either is none."""
+    found = seen(ONE, TWO, MIG, NONE, offers={"mig": waits(MIG)})
+
+    assert prospects.instead(Choice(TWO), found) == (
+        "choose “One GPU” (1 GPU, for 1h), which starts at once",
+        "choose “No GPU”, which starts at once",
+    )
+    assert prospects.instead(Choice(NONE), seen(NONE)) == ()
 
 
 # -- what is left
@@ -277,12 +397,11 @@ def test_a_bound_is_said_with_what_is_left_of_it(quota, said):
 def test_own_and_team_quota_and_the_groups_that_they_go_by_are_shown():
     """With when the groups were looked up, so that a change that is not seen yet is understood."""
     quotas = (QuotaView(rule="each user", devices_held=0, devices_allowed=2),)
-    status = a_status(quotas=quotas, teams=("vision", "everyone"), teams_at=NOON - 60)
-    page = read(a_page(status=status))
+    page = read(a_page(seen(quotas=quotas, teams=("vision", "everyone"), teams_at=NOON - 60)))
 
     assert "each user: 0 of 2 GPUs held, 2 left" in page.of["jupyter-gpu-quotas"]
     assert "Your teams: vision, everyone (groups as of 11:59)" in page.of["jupyter-gpu-quotas"]
-    by_hub = read(a_page(groups=("vision",), groups_at=NOON))
+    by_hub = read(an_away_page(groups=("vision",)))
     assert "Your teams: vision (groups as of 12:00)" in by_hub.of["jupyter-gpu-quotas"]
 
 
@@ -298,7 +417,7 @@ def test_the_page_shows_what_the_broker_says_to_this_person(tmp_runtime):
             page = Reader(await hall.spawner("ana", "vision", gpu_profile="two").get_options_form())
 
             assert page.of["jupyter-gpu-0-free"] == "1 of 2 free now."
-            assert page.of["jupyter-gpu-1-free"].startswith("1 of 2 free now; free at about")
+            assert page.of["jupyter-gpu-1-free"].startswith("1 of 2 free now; expected at about")
             assert [it["value"] for it in page.all("input")] == ["one", "two", "none", "vision", "yes"]
             assert [it["value"] for it in page.all("input") if "checked" in it] == ["two"]
             assert "For a <notebook>" in page.text

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import getpass
 import os
+import re
 import signal
 import time
 from types import SimpleNamespace
@@ -15,7 +16,7 @@ from tornado import web
 
 from jupyter_gpu.jupyter.server_lease import ServerLease
 from jupyter_gpu.jupyter.spawner import with_gpus
-from jupyter_gpu.model import EndReason, State
+from jupyter_gpu.model import EndReason, LoadPolicy, Policy, Profile, QuotaRule, State
 from tests.ports import free_port
 
 from .ground import play
@@ -241,25 +242,140 @@ def test_a_server_that_is_renamed_keeps_its_lease_under_the_new_name(tmp_runtime
 
 
 def test_who_does_not_want_to_wait_is_told_at_once_why_and_what_else_there_is(tmp_runtime):
-    """The refusal names who holds the GPUs, since when one can expect more, and only what would really start."""
+    """What happened, why, when, and only what would really help now: each once, and nothing was asked for."""
 
     async def story():
         async with a_hall(tmp_runtime.runtime_dir) as (hall, serving):
             await occupy(serving, devices=1)
+            last = serving.loop.world.last_id
             with pytest.raises(SpawnException) as caught:
                 await hall.user("ana").spawn("", options={"gpu_profile": "two"})
 
             said = caught.value
             assert (said.status_code, said.reason) == (409, "gpu_capacity")
-            assert "Two GPUs is not free now." in said.message
-            assert "GPU 0 is reserved by grace until" in said.message
-            assert "Free now: One GPU (1 GPU, for 1h)." in said.message
-            assert "No GPU starts at once." in said.message
-            assert "jupyter gpu cancel" not in said.message
-            assert (await reservations(serving, "ana", ended=True))[0].state is State.ENDED
+            (clock,) = re.findall(r"\d\d:\d\d", said.message)
+            assert said.message == (
+                "“Two GPUs” is not free now, so your server was not started. "
+                "1 of the 2 GPUs it wants is free: GPU 0 is reserved by grace. "
+                f"Expected at about {clock}. "
+                "What you can do now: tick “Wait in line if none is free” and start again: your server then starts by "
+                "itself; or choose “One GPU” (1 GPU, for 1h), which starts at once; "
+                "or choose “No GPU”, which starts at once."
+            )
+            assert serving.loop.world.last_id == last, "a training would have made room for nobody"
             assert hall.user("ana").spawners[""].pending is None
 
     play(story)
+
+
+def test_a_refusal_is_text_for_programs_and_a_list_for_people(tmp_runtime):
+    """A hub shows people what an exception says for it alone; programs find a word and a time in the headers."""
+    evil = Profile(name="evil", title="<b>&", devices=1)
+
+    async def story():
+        async with a_hall(tmp_runtime.runtime_dir, gpu_profiles=[evil]) as (hall, serving):
+            await serving.loop.handle(LoadPolicy(policy=Policy(profiles=(evil, NONE))))
+            await occupy(serving)
+            with pytest.raises(SpawnException) as caught:
+                await hall.user("ana").spawn("", options={"gpu_profile": "evil"})
+
+            said = caught.value
+            assert said.headers["X-Jupyter-Gpu-Refused"] == "gpu_capacity"
+            assert 0 < int(said.headers["Retry-After"]) <= 3660
+            assert said.jupyterhub_message == said.message
+            assert said.message.startswith("“<b>&” is not free now")
+            assert said.jupyterhub_html_message.startswith("“&lt;b&gt;&amp;” is not free now")
+            assert "<li>Choose “No GPU”, which starts at once.</li>" in said.jupyterhub_html_message
+
+    play(story)
+
+
+@pytest.mark.parametrize(
+    ("quota", "held", "profile", "waits", "said", "ways"),
+    [
+        (1, 1, "one", False, "You hold 1 of the 1 GPU allowed at once, and this takes 1.", "give something back"),
+        (1, 0, "two", False, "You may have 1 GPU at once, and this takes 2. To wait would be in vain.", "choose “One"),
+        (1, 0, "two", True, "You may have 1 GPU at once, and this takes 2. To wait would be in vain.", "choose “One"),
+    ],
+)  # fmt: skip
+def test_a_quota_that_is_used_up_is_said_and_whether_waiting_would_help(  # noqa: PLR0917 - a table
+    tmp_runtime, quota, held, profile, waits, said, ways
+):
+    """Free GPUs help nobody who may not have more; what is never allowed is refused to who waits too."""
+
+    async def story():
+        rules = (QuotaRule(user="*", devices=quota),)
+        async with a_hall(tmp_runtime.runtime_dir, quotas=rules) as (hall, serving):
+            for _ in range(held):
+                await occupy(serving, "ana", devices=1)
+            with pytest.raises(SpawnException) as caught:
+                await hall.user("ana").spawn("", options={"gpu_profile": profile, "gpu_wait": waits})
+
+            message = caught.value.message
+            assert f"is more than you may have now, so your server was not started. {said} What" in message
+            assert f"What you can do now: {ways}" in message
+            assert "Wait in line" not in message
+
+    play(story)
+
+
+# -- the rules as they are now
+
+
+def test_what_the_policy_offers_now_counts_and_not_what_it_did_at_the_hubs_start(tmp_runtime):
+    """A policy that was read anew: its new profile may be chosen, in the form and by programs; what is gone may not."""
+    new = Profile(name="new", title="New", devices=1)
+
+    async def story():
+        async with a_hall(tmp_runtime.runtime_dir) as (hall, serving):
+            await serving.loop.handle(LoadPolicy(policy=Policy(profiles=(NONE, new))))
+            spawner = hall.spawner("ana")
+
+            form = await spawner.get_options_form()
+            assert 'value="new"' in form
+            assert 'value="one"' not in form
+            options = await spawner.run_options_from_form({"gpu_profile": ["new"]})
+            await hall.user("ana").spawn("", options=options)
+            assert [len(it.devices) for it in await reservations(serving, "ana")] == [1]
+            await hall.user("ana").stop("")
+            with pytest.raises(SpawnException) as caught:
+                await hall.user("ana").spawn("", options={"gpu_profile": "one"})
+            assert "Choose one of: none, new." in caught.value.message
+
+    play(story)
+
+
+def test_a_server_counts_for_the_team_that_was_chosen_for_it(tmp_runtime):
+    """The first by name unless another is named, and only one's own; the hub keeps the choice for the next start."""
+    rules = (QuotaRule(team="speech", devices=0), QuotaRule(team="vision", devices=2))
+
+    async def story():
+        async with a_hall(tmp_runtime.runtime_dir, quotas=rules) as (hall, serving):
+            user = hall.user("ana", "speech", "vision")
+            with pytest.raises(SpawnException) as usual:
+                await user.spawn("", options={"gpu_profile": "one"})
+            assert "Your team speech may have 0 GPUs at once" in usual.value.message
+
+            options = await user.spawners[""].run_options_from_form({"gpu_profile": ["one"], "gpu_team": ["vision"]})
+            assert options == {"gpu_profile": "one", "gpu_team": "vision"}
+            await user.spawn("", options=options)
+            assert [it.team for it in await reservations(serving, "ana")] == ["vision"]
+            form = await user.spawners[""].get_options_form()
+            assert '<option value="vision" selected>' in form
+
+            with pytest.raises(SpawnException) as others:
+                await user.spawn("second", options={"gpu_profile": "one", "gpu_team": "audio"})
+            assert others.value.status_code == 403
+            assert others.value.message == ("gpu_team: you are not in the team 'audio'. Your teams: speech, vision.")
+            hall.join("ana", "audio")
+            form = await hall.spawner("ana", gpu_profile="two", gpu_team="gone").get_options_form()
+            assert '<option value="audio" selected>' in form, "a team that is left is forgotten, and only it"
+            assert re.search(r'value="two"[^>]* checked', form)
+
+    play(story)
+
+
+# -- in line
 
 
 def test_who_waits_in_line_sees_the_place_and_starts_when_it_is_their_turn(tmp_runtime):
@@ -289,10 +405,12 @@ def test_who_waits_in_line_sees_the_place_and_starts_when_it_is_their_turn(tmp_r
             await looking
 
             waits = next(it for it in events if "Waiting in line" in it["message"])
-            assert "for One GPU" in waits["message"]
-            assert "reserved by grace until" in waits["message"]
-            assert "You are first in queue interactive." in waits["message"]
-            assert "Expected by about" in waits["message"]
+            assert re.fullmatch(
+                "Waiting in line for “One GPU”. You are first in line. Expected to start at about \\d\\d:\\d\\d. "
+                "No GPU is free: GPU 0 is reserved by grace, GPU 1 is reserved by grace. "
+                "To leave the line, stop the server.",
+                waits["message"],
+            )
             assert any(it["message"].startswith("GPU 0 reserved until") for it in events)
             assert [it["progress"] for it in events] == sorted(it["progress"] for it in events)
             assert events[-1] == {"progress": 50, "message": "Spawning server..."}
@@ -524,7 +642,7 @@ def test_the_spawners_own_hooks_and_form_are_still_asked(tmp_runtime):
             made = hall.spawner("ana")
 
             form = await made.get_options_form()
-            options = made.run_options_from_form({"image": ["x"], "gpu_profile": ["one"], "gpu_wait": ["yes"]})
+            options = await made.run_options_from_form({"image": ["x"], "gpu_profile": ["one"], "gpu_wait": ["yes"]})
             await hall.user("ana").spawn("", options=options)
             await hall.user("ana").stop("")
 
@@ -612,9 +730,20 @@ def test_forms_and_programs_mean_the_same_and_nothing_means_the_usual(tmp_runtim
         ({"profile": "gone"}, 400, "There is no profile 'gone'. Choose one of: one, two, none."),
         ({"gpu_profile": ["one", "two"]}, 400, "gpu_profile: only one can be chosen, not 2."),
         ({"gpu_profile": {"a": 1}}, 400, "gpu_profile: a dict cannot be meant"),
-        ({"gpus": "many"}, 400, "gpus: 'many' is no number. Choose one of: one, two, none."),
+        ({"gpus": "many"}, 400, "gpus: 'many' is no number of GPUs. Choose one of: one, two, none."),
         ({"gpus": 64}, 400, "No profile of yours has 64 GPUs. Choose one of: one, two, none."),
-        ({"gpus": float("inf")}, 400, "gpus: 'inf' is no number."),
+        ({"gpus": float("inf")}, 400, "gpus: 'inf' is no number of GPUs."),
+        ({"gpus": True}, 400, "gpus: 'True' is no number of GPUs."),
+        ({"gpus": 1.5}, 400, "gpus: '1.5' is no number of GPUs."),
+        ({"gpus": -1}, 400, "No profile of yours has -1 GPUs."),
+        ({"gpus": "9" * 5000}, 400, f"gpus: '{'9' * 80}...' is no number of GPUs."),
+        ({"gpu_profile": True}, 400, "gpu_profile: 'True' is no name. Give a name in quotes."),
+        ({"gpu_profile": [["one"]]}, 400, "gpu_profile: a list cannot be meant. Give one word or number."),
+        ({"gpu_profile": "x" * 100_000}, 400, f"There is no profile '{'x' * 80}...'."),
+        ({"gpu_profile": "<b>"}, 400, "There is no profile '<b>'."),
+        ({"gpu_profile": "one", "gpu_wait": 2}, 400, "gpu_wait: '2' is neither yes nor no. Give true or false."),
+        ({"gpu_profile": "one", "gpu_team": 7}, 400, "gpu_team: '7' is no name."),
+        ({"gpu_profile": "none", "gpu_team": "vision"}, 403, "you are not in the team 'vision'. Your teams: everyone."),
         ({"gpu_profile": "one", "gpu_wait": "perhaps"}, 400, "gpu_wait: 'perhaps' is neither yes nor no."),
         ({"gpu_profile": "vision"}, 403, "The profile 'vision' is not yours to start a server with."),
         ({"gpu_profile": "kernels"}, 403, "The profile 'kernels' is not yours to start a server with."),
@@ -631,7 +760,7 @@ def test_what_cannot_be_meant_is_refused_before_anything_is_prepared(tmp_runtime
             assert said in caught.value.message
             assert hall.user("ana").spawners[""].pending is None
             with pytest.raises(web.HTTPError) as by_form:
-                hall.spawner("ana").run_options_from_form(options)
+                await hall.spawner("ana").run_options_from_form(options)
             assert by_form.value.status_code == status
             assert await reservations(serving, "ana", ended=True) == []
 

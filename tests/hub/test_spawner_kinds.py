@@ -374,7 +374,7 @@ def test_the_child_of_a_wrapspawner_gets_the_devices_and_its_own_profiles_stay(t
             form = await spawner.get_options_form()
             assert 'name="gpu_profile"' in form
             assert '<option value="large"' in form
-            options = spawner.run_options_from_form({"profile": ["large"], "gpu_profile": ["two"]})
+            options = await spawner.run_options_from_form({"profile": ["large"], "gpu_profile": ["two"]})
             assert options == {"profile": "large", "gpu_profile": "two"}
 
             await hall.user("ana").spawn("", options=options)
