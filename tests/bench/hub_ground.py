@@ -42,7 +42,11 @@ FIFTH = {"name": "fifth", "title": "A fifth", "devices": 1, "memory_bytes": 16 <
 POLICY: dict[str, Any] = {
     "profiles": [FIFTH, {"name": "one", "title": "One GPU", "devices": 1}, {"name": "none", "devices": 0}],
     "sharing": [{}],
-    "quotas": [{"user": "*", "devices": 2}, *({"team": f"team-{n}", "devices": 32} for n in range(TEAMS))],
+    "quotas": [
+        {"user": "*", "devices": 2},
+        {"user": "*", "gpu_hours": 100},
+        *({"team": f"team-{n}", "devices": 32} for n in range(TEAMS)),
+    ],
 }
 START_SECONDS = 30.0
 

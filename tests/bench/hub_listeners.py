@@ -12,7 +12,7 @@ import json
 import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -27,7 +27,7 @@ from .listeners import LISTENERS, write_seconds
 EACH = LISTENERS // USERS
 #: Beside them: so many that ask and never read.
 DEAF = 20
-SECONDS = 12.0
+SECONDS = 8.0
 SETTLE_SECONDS = 2.0
 GRANTS_A_SECOND = 2
 
@@ -50,11 +50,12 @@ for token in tokens[:deaf]:
     silent.append(listen(token))
 print("listening", flush=True)
 chosen.register(sys.stdin, selectors.EVENT_READ, None)
-begun, parts, over = time.time(), 0, False
+parts, over = 0, False
 while not over:
     for key, _ in chosen.select():
         if key.data is None:
-            over = True
+            over = sys.stdin.readline() != "more\n"
+            print(parts, flush=True)
             continue
         data = key.fileobj.recv(1 << 18)
         now = time.time()
@@ -63,30 +64,55 @@ while not over:
         for found in revision.finditer(data):
             heard.append((key.data, now, int(found[1])))
 with open(out, "w") as file:
-    json.dump({"heard": heard, "bytes": parts, "seconds": time.time() - begun}, file)
+    json.dump(heard, file)
 print("done", flush=True)
 """
 
 
+class Crowd:
+    """The listeners' process."""
+
+    def __init__(self, process: asyncio.subprocess.Process) -> None:
+        self._process = process
+        self._bytes = 0
+
+    async def hear(self) -> str:
+        """Its next line."""
+        assert self._process.stdout is not None
+        return (await self._process.stdout.readline()).decode().strip()
+
+    async def say(self, line: str) -> None:
+        """Tell it something."""
+        assert self._process.stdin is not None
+        self._process.stdin.write(f"{line}\n".encode())
+        await self._process.stdin.drain()
+
+    async def more_bytes(self, word: str = "more") -> int:
+        """What all of them have got since they were asked last."""
+        await self.say(word)
+        before, self._bytes = self._bytes, int(await self.hear())
+        return self._bytes - before
+
+
 async def listening(lab: Lab) -> list[dict[str, Any]]:
     """First with samples alone, then with work that comes and goes."""
-    before = lab.resident()
+    before, events = lab.resident(), list[tuple[int, float]]()
     with tempfile.TemporaryDirectory(prefix="jg-bench-") as folder:
-        async with _listeners(lab, Path(folder) / "quiet") as quiet:
+        out = Path(folder) / "heard"
+        async with _a_crowd(lab, out) as crowd:
             memory = (lab.resident() - before) * 1024 / (LISTENERS + DEAF)
-            calm = await _cpu_share(lab, asyncio.sleep(SECONDS))
-        calm_heard = quiet()
-        events: list[tuple[int, float]] = []
-        async with _listeners(lab, Path(folder) / "busy") as busy:
-            share = await _cpu_share(lab, _come_and_go(lab, events))
-        heard = busy()
-    late = sorted(_latencies(heard["heard"], events))
+            calm, calm_bytes = await _share(lab, crowd, asyncio.sleep(SECONDS))
+            busy, busy_bytes = await _share(lab, crowd, _come_and_go(lab, events))
+            await asyncio.sleep(SETTLE_SECONDS)
+            await crowd.more_bytes("enough")
+            assert await crowd.hear() == "done"
+        late = sorted(_latencies(json.loads(out.read_text()), events))
     what = f"{LISTENERS} listeners, {USERS} callers"
     return [
-        row(f"{what}, one sample a second", calm * 100, "% of a core", reach="under 10", beside=_bare(calm_heard)),
+        row(f"{what}, one sample a second", calm * 100, "% of a core", reach="under 10", beside=_bare(calm_bytes)),
         row(
-            f"{what}, {GRANTS_A_SECOND} grants and as many ends a second beside", share * 100, "% of a core",
-            reach="under 50", beside=_bare(heard),
+            f"{what}, {GRANTS_A_SECOND} grants and as many ends a second beside", busy * 100, "% of a core",
+            reach="under 30", beside=_bare(busy_bytes),
         ),
         row(
             "from an event to a listener, told once a second at most", median(late) * 1000, "ms",
@@ -97,36 +123,35 @@ async def listening(lab: Lab) -> list[dict[str, Any]]:
     ]  # fmt: skip
 
 
-async def _cpu_share(lab: Lab, work: Any) -> float:
+async def _share(lab: Lab, crowd: Crowd, work: Awaitable[None]) -> tuple[float, float]:
+    """The part of a core that the service takes meanwhile, and the bytes a second that each listener gets."""
     await asyncio.sleep(SETTLE_SECONDS)
+    await crowd.more_bytes()
     cpu, begun = lab.cpu_seconds(), time.perf_counter()
     await work
-    return (lab.cpu_seconds() - cpu) / (time.perf_counter() - begun)
+    seconds = time.perf_counter() - begun
+    share = (lab.cpu_seconds() - cpu) / seconds
+    return share, await crowd.more_bytes() / seconds / LISTENERS
 
 
-def _bare(heard: dict[str, Any]) -> str:
-    each = round(heard["bytes"] / heard["seconds"] / LISTENERS)
-    seconds = write_seconds(bytes(each))
+def _bare(each: float) -> str:
+    seconds = write_seconds(bytes(round(each)))
     return f"bare socket writes of the same {each / 1024:.1f} KiB a second for each: {seconds * 100:.1f}"
 
 
 @contextlib.asynccontextmanager
-async def _listeners(lab: Lab, out: Path) -> AsyncIterator[Any]:
-    """They listen, and afterwards tell what they have heard."""
+async def _a_crowd(lab: Lab, out: Path) -> AsyncIterator[Crowd]:
+    """All listen; what they have heard is written at the end."""
     url = urlsplit(lab.url)
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-I", "-c", READERS, str(url.port), url.path, str(EACH), str(DEAF), str(out),
         stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE,
     )  # fmt: skip
-    assert process.stdin is not None
-    assert process.stdout is not None
+    crowd = Crowd(process)
     try:
-        process.stdin.write(json.dumps([lab.tokens[name] for name in NAMES]).encode() + b"\n")
-        await process.stdin.drain()
-        assert await process.stdout.readline() == b"listening\n", "not all could listen"
-        yield lambda: json.loads(out.read_text())
-        process.stdin.write(b"enough\n")
-        assert await process.stdout.readline() == b"done\n"
+        await crowd.say(json.dumps([lab.tokens[name] for name in NAMES]))
+        assert await crowd.hear() == "listening", "not all could listen"
+        yield crowd
     finally:
         with contextlib.suppress(ProcessLookupError):
             process.kill()
@@ -145,7 +170,6 @@ async def _come_and_go(lab: Lab, events: list[tuple[int, float]]) -> None:
             await asyncio.sleep(max(0.0, begun + 0.5 / GRANTS_A_SECOND - time.monotonic()))
             await client.release(it.id)
             await asyncio.sleep(max(0.0, begun + 1.0 / GRANTS_A_SECOND - time.monotonic()))
-        await asyncio.sleep(SETTLE_SECONDS)
         for id_ in seen:
             events += [(it.number, it.at) async for it in _events(client, id_) if it.event == "granted"]
 
