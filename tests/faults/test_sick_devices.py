@@ -196,6 +196,37 @@ def test_the_policy_ends_who_is_certain_and_nobody_else(tmp_path: Path, accounts
         assert roots.poll() is None
 
 
+def test_the_policy_ends_who_is_in_a_team_whose_rule_says_so(tmp_path: Path, accounts: tuple[str, str]) -> None:  # noqa: F811
+    """Two strangers on one card: the student's is ended, and it is told by which rule; the other's stays."""
+    board = two_cards(tmp_path)
+    card = board.cards[0]
+    student, other = accounts
+    rules = [{"team": "students", "use": "end", "after_seconds": 2}, {"team": "staff", "use": "warn"}]
+    # Who is in both is a student all the same.
+    teams = {"students": [student], "staff": [student, other]}
+    with (
+        on(tmp_path, board, foreign_use="end", foreign_seconds=2, foreign_rules=rules, teams=teams) as broker,
+        a_process(student) as theirs,
+        a_process(other) as spared,
+    ):
+        client = broker.client
+        card.hold(theirs.pid, 3 * GIB)
+        card.hold(spared.pid, 2 * GIB)
+        board.write()
+        until(lambda: "the others are left alone" in "".join(it.text for it in alerts(client, "foreign")), "it is told")
+        assert ", by the rule for team students;" in alerts(client, "foreign")[0].text
+        assert theirs.wait(20) == -signal.SIGTERM
+        until(lambda: alerts(client, "ended"), "it is told that it was ended")
+        (told,) = alerts(client, "ended")
+        assert told.text.startswith(f"Process {theirs.pid} (sleep) of {student} was asked to end at ")
+        assert "(the rule for team students)" in told.text
+        card.release(theirs.pid)
+        board.write()
+        until(lambda: [use.pid for use in device(client, card).uses] == [spared.pid], "the other is there alone")
+        until(lambda: "Let its user end it" in alerts(client, "foreign")[0].text, "it is only told")
+        assert spared.poll() is None
+
+
 def test_a_job_outside_its_reservation_is_told(tmp_path: Path) -> None:
     """It was given one card and is on another as well: justanhduc/task-spooler#73."""
     board = two_cards(tmp_path)
