@@ -17,9 +17,10 @@ import {
 } from './devicewords';
 import { MOST_MOMENTS, type GpuState, type Moment } from './fold';
 import { bytes, isKnown, memory, MISSING, plural, sentence, share } from './format';
+import { Isolation } from './isolation';
 import { Badge, Meter, Section, Sentence, Sparkline, type Tone } from './parts';
 import { freeText, isFree, worksOn } from './select';
-import type { CardView, DeviceView, IsolationView, Status, WorkloadView } from './types';
+import type { CardView, DeviceView, Status, WorkloadView } from './types';
 
 /** All devices; without one a sentence that still offers the queue. */
 export function Devices(props: {
@@ -78,30 +79,6 @@ export function Devices(props: {
         )}
       </ul>
     </Section>
-  );
-}
-
-/** Whether jobs are kept from the GPUs that are not theirs, as a probe found. */
-export function Isolation(props: {
-  it: IsolationView | null | undefined;
-}): React.JSX.Element | null {
-  const { it } = props;
-  if (!it) {
-    return null;
-  }
-  const by = it.by ? ` (${it.by})` : '';
-  const what = it.enforced
-    ? `Jobs can open no GPU but their own${by}.`
-    : `Jobs are told which GPUs are theirs, and not kept from others${by}.`;
-  return (
-    <Badge
-      tone={it.enforced ? 'good' : 'warn'}
-      gpu="isolation"
-      title={`${what} ${sentence(it.detail ?? '')}`.trim()}
-    >
-      <span className="jp-Gpu-hidden">Isolation:</span>
-      {it.enforced ? 'enforced' : 'advisory'}
-    </Badge>
   );
 }
 

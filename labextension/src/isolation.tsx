@@ -6,7 +6,7 @@ import { Badge } from './parts';
 import type { IsolationView } from './types';
 
 /** The word, and on what evidence; `kept` and `told` say what it means where it is enforced and where not. */
-export function Verdict(props: {
+function Verdict(props: {
   it: IsolationView;
   gpu: string;
   kept: string;
@@ -24,6 +24,20 @@ export function Verdict(props: {
       {it.enforced ? 'enforced' : 'advisory'}
     </Badge>
   );
+}
+
+/** Of jobs, by the broker's word. */
+export function Isolation(props: {
+  it: IsolationView | null | undefined;
+}): React.JSX.Element | null {
+  return props.it ? (
+    <Verdict
+      it={props.it}
+      gpu="isolation"
+      kept="Jobs can open no GPU but their own"
+      told="Jobs are told which GPUs are theirs, and not kept from others"
+    />
+  ) : null;
 }
 
 /** Of the Jupyter server, by its own word: a line of its own, for it is about this server and not about jobs. */

@@ -4,7 +4,7 @@ import * as React from 'react';
 import { renderToStaticMarkup } from 'react-dom/server';
 
 import { Alerts } from '../src/alerts';
-import { DeviceRow, Devices, Isolation } from '../src/devices';
+import { DeviceRow, Devices } from '../src/devices';
 import {
   grouped,
   holding,
@@ -18,6 +18,7 @@ import {
   troubleOf
 } from '../src/devicewords';
 import { fold } from '../src/fold';
+import { Isolation } from '../src/isolation';
 import { KernelRow } from '../src/kernels';
 import { notices } from '../src/notices';
 import { ReserveForm } from '../src/reserve';
