@@ -182,8 +182,10 @@ class Visitor(HubOAuthenticated):
         meant = meant if isinstance(meant, bytes) else meant.encode()
         if not hmac.compare_digest(shown.encode("utf-8", "surrogateescape"), meant):
             raise NotAllowed(
-                "The cookie alone is not enough: the header X-XSRFToken "
-                + ("does not fit it." if shown else "is missing."),
+                # Whoever signs out at the hub, or in as somebody else, makes void what an open page was told.
+                "This page is of a login that is over: the header X-XSRFToken does not fit the cookie."
+                if shown
+                else "The cookie alone is not enough: the header X-XSRFToken is missing.",
                 hint="Reload the page. A program sends `Authorization: token TOKEN` instead.",
             )
 
