@@ -25,10 +25,13 @@ from ..model import (
 from ..units import format_hours, format_seconds, format_when
 from .decide import decide
 from .events import Evicted
+from .forecast import ahead_of
 from .lifecycle import evolve
+from .outlook import expected_start_at
 from .placement import has_room, is_well, suits
 from .quota import HOUR_MS, Ledger, available_again_at, bind
-from .status import profile_view, view
+from .sentences import why
+from .status import profile_view
 
 
 def offer(
@@ -57,17 +60,18 @@ def offer(
     for event in events:
         evolve(trial, event)
     it = trial.workloads[trial.last_id]
-    seen = view(trial, it, caller, now, alone=True)
+    ahead = ahead_of(trial, it) if it.state is State.QUEUED else None
+    at = None if ahead is None else expected_start_at(trial, it, now, ahead)
     over = _over(trial, it, now) if it.waiting in (WaitingReason.QUOTA, WaitingReason.BUDGET) else None
     kin = [device for device in world.devices.values() if suits(device, it.ask)]
     return OfferView(
         profile=shown,
         starts_now=it.state is State.ACTIVE,
         waiting=it.waiting if it.state is State.QUEUED else None,
-        ahead=seen.ahead,
-        expected_start_at=seen.expected_start_at,
+        ahead=ahead,
+        expected_start_at=at,
         yielding=sum(1 for event in events if isinstance(event, Evicted) and event.evicted_for == it.id),
-        why=seen.why if over is None else over[0],
+        why=over[0] if over else "" if ahead is None else why(trial, it, caller, now, says_when=at is None),
         never=over is not None and over[1],
         free=sum(1 for device in kin if is_well(device) and has_room(world, device, it.ask)),
         kin=len(kin),

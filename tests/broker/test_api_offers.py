@@ -2,7 +2,10 @@
 
 from typing import Any
 
-from jupyter_gpu.model import Policy, Profile, QuotaRule
+import pytest
+
+from jupyter_gpu.core.offers import offer
+from jupyter_gpu.model import OfferView, Policy, Profile, QuotaRule, World
 from tests.conftest import Places
 
 from .api_ground import an_api, play
@@ -59,3 +62,23 @@ def test_it_is_counted_for_the_team_that_is_named(tmp_runtime: Places) -> None:
             assert (await ada.get("/offers?teem=vision")).status_code == 422
 
     play(story)
+
+
+def test_profiles_that_ask_for_the_same_are_decided_once(tmp_runtime: Places, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Thirty names for three kinds of asks are three steps, and each is answered under its own name."""
+    decided: list[str] = []
+
+    def counted(world: World, profile: Profile, *words: Any, **more: Any) -> OfferView:
+        decided.append(profile.name)
+        return offer(world, profile, *words, **more)
+
+    monkeypatch.setattr("jupyter_gpu.broker.api.offers.offer", counted)
+    profiles = tuple(Profile(name=f"p{n}", title=f"Kind {n}", devices=n % 3) for n in range(30))
+
+    async def story() -> None:
+        async with an_api(tmp_runtime.runtime_dir, policy=Policy(profiles=profiles)) as broker:
+            found = by_name((await broker.as_("ada").get("/offers")).json())
+            assert [it["profile"]["title"] for it in found.values()] == [it.title for it in profiles]
+
+    play(story)
+    assert decided == ["p0", "p1", "p2"]

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from ...core.offers import offer
-from ...model import Caller, OfferPage, Policy
+from ...core.status import profile_view
+from ...model import Caller, OfferPage, OfferView, Policy, Profile
 from .base import Base, endpoint
 
 if TYPE_CHECKING:
@@ -31,14 +32,18 @@ class Offers(Base):
 
 
 async def offers(loop: Loop, caller: Caller, team: str | None) -> OfferPage:
-    """Decide each by itself, and let others be served in between: behind a long line each costs a step."""
+    """Decide what differs by itself, and let others be served in between: behind a long line each costs a step."""
     blind = not await loop.sights.knows_devices()
     policy = loop.world.policy
     teams = policy.teams_of(caller.name, caller.groups)
+    known: dict[Profile, OfferView] = {}
     found = []
     for profile in policy.profiles_for(caller.name, teams):
-        found.append(offer(loop.world, profile, caller, loop.now(), team=team, blind=blind))
-        await asyncio.sleep(0)
+        alike = msgspec.structs.replace(profile, name="", title="", description="", users=(), teams=())
+        if alike not in known:
+            known[alike] = offer(loop.world, profile, caller, loop.now(), team=team, blind=blind)
+            await asyncio.sleep(0)
+        found.append(msgspec.structs.replace(known[alike], profile=profile_view(profile)))
     return OfferPage(items=tuple(found), teams=teams, teams_differ=_by_team(policy))
 
 
