@@ -20,7 +20,7 @@ from jupyter_gpu.broker.engines.local import LocalEngine
 from jupyter_gpu.model import Device, JobSpec, Outcome, pack_bytes
 
 #: Long enough for a busy machine; nothing waits for it unless something is wrong.
-PATIENCE = 20.0
+PATIENCE = 45.0
 #: A Python that starts in a few milliseconds.
 PYTHON = (sys.executable, "-I", "-S", "-u")
 

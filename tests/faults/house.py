@@ -29,7 +29,7 @@ from jupyter_gpu.model import Ask, JobSpec, Kind, Policy, QueuePolicy, Release, 
 from jupyter_gpu.paths import machine_id
 
 PYTHON = (sys.executable, "-I", "-S", "-c")
-PATIENCE_SECONDS = 30.0
+PATIENCE_SECONDS = 45.0  # less than a test may take, so that it says what it waited for
 
 #: No protected time and a short grace: stories of seconds.
 QUICK_QUEUES = (

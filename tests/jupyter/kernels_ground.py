@@ -194,7 +194,7 @@ def is_alive(pid: int) -> bool:
         return False
 
 
-async def until(condition: Callable[[], object], what: str, seconds: float = 20) -> None:
+async def until(condition: Callable[[], object], what: str, seconds: float = 45) -> None:
     """Wait for what only shows itself."""
     deadline = time.monotonic() + seconds
     while True:
