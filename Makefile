@@ -17,8 +17,9 @@ TERMINAL ?=
 export PIP_CACHE_DIR ?= $(CURDIR)/.cache/pip
 export PIP_DISABLE_PIP_VERSION_CHECK ?= 1
 export npm_config_cache ?= $(CURDIR)/.cache/npm
-# A PYTHONPATH or a user's site-packages from outside must not decide whether our tests pass.
-unexport PYTHONPATH PYTHONHOME
+# A PYTHONPATH or a user's site-packages from outside must not decide whether our tests pass; and hundreds of brokers,
+# servers and programs start in them, which shall not all compile our modules anew.
+unexport PYTHONPATH PYTHONHOME PYTHONDONTWRITEBYTECODE
 export PYTHONNOUSERSITE := 1
 
 .PHONY: help $(VENV) test test-gpu demo lint format generate bench pictures build fresh clean
