@@ -90,6 +90,7 @@ export class Roll {
     try {
       this._set(countWaiting(status) ? await this._read() : NOBODY);
     } catch (error) {
+      this._revision = null;
       this._set({ ...this._known, trouble: troubleText(error) });
     }
     this._isReading = false;
