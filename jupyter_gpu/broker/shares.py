@@ -58,10 +58,18 @@ def _is_over(since: _Since, now: float) -> bool:
 
 
 def _alert(world: World, it: Workload) -> Alert:
-    text = told(world, it)
+    text, where = told(world, it), _where(world, it)
     return Alert(
-        text=f"{it.title} of {it.owner}: {text}",
-        plain=f"{it.title}: {text}",
+        text=f"{it.title} of {it.owner}{where}: {text}",
+        plain=f"{it.title}{where}: {text}",
         workload=it.id,
         users=frozenset({it.owner}),
     )
+
+
+def _where(world: World, it: Workload) -> str:
+    """In which of its owner's servers it is used, where that is known and its title does not say it."""
+    uses = (use for uuid in (it.lease.devices if it.lease is not None else ()) for use in world.uses.get(uuid, ()))
+    servers = {use.server for use in uses if use.workload == it.id and use.server}
+    is_said = it.holder is not None and it.holder.kind == "server"
+    return "" if is_said or len(servers) != 1 else f", server '{servers.pop()}'"
