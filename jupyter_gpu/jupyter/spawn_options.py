@@ -105,8 +105,8 @@ class SpawnOptions:
         theirs = str(await super().get_options_form() or "")  # type: ignore[misc] # of the class that it goes before
         seen = await self._gpu_seen(min(FORM_SECONDS, self.gpu_deadline_seconds)) if self.gpu_profiles else Seen(())
         shown = seen or self._gpu_known()
-        if not shown.offers and not (theirs and self.gpu_profiles):
-            return theirs
+        if not self.gpu_profiles or not (theirs or any(it.devices for it in shown.profiles)):
+            return theirs  # there is nothing to choose, and nobody who would read that
         page = spawn_page.Page(
             seen=shown,
             answers=seen is not None,

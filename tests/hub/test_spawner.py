@@ -390,16 +390,23 @@ def test_who_waits_in_line_sees_the_place_and_starts_when_it_is_their_turn(tmp_r
             events: list[dict[str, Any]] = []
 
             async def look() -> None:
-                events.extend([event async for event in spawner.progress()])
+                async for event in spawner.progress():
+                    events.append(event)  # noqa: PERF401 - looked at meanwhile
 
             looking = asyncio.ensure_future(look())
 
             async def is_waiting() -> bool:
                 return bool(await reservations(serving, "ana"))
 
+            async def is_told() -> bool:
+                return any("Waiting in line" in it["message"] for it in events)
+
             await until(is_waiting)
             assert spawner.start_timeout > 60
             assert await spawner.poll() is None
+            await until(is_told)
+            async with contextlib.aclosing(spawner.progress()) as anew:
+                assert await anext(anew) == events[-1], "a page that is loaded anew begins with how it stands"
             await leave(serving, taken)
             await starting
             await looking
@@ -824,6 +831,27 @@ def test_a_hub_without_profiles_offers_none_and_leases_nothing(tmp_runtime):
             await hall.user("ana").spawn("", options={})
             assert hall.environment()["CUDA_VISIBLE_DEVICES"] == "none"
             assert await reservations(serving, "ana", ended=True) == []
+
+    play(story)
+
+
+@pytest.mark.parametrize("profiles", [(NONE,), (Profile(name="theirs", devices=1, users=("grace",)),)])
+def test_who_has_nothing_to_choose_is_asked_nothing(tmp_runtime, profiles):
+    """Their server starts without a GPU at once; beside a form of the spawner's own it is said why."""
+
+    async def story():
+        async with a_hall(tmp_runtime.runtime_dir, gpu_profiles=list(profiles)) as (hall, serving):
+            await serving.loop.handle(LoadPolicy(policy=Policy(profiles=profiles)))
+            assert await hall.spawner("ana").get_options_form() == ""
+            await hall.user("ana").spawn("", options={})
+            assert hall.environment()["CUDA_VISIBLE_DEVICES"] == "none"
+            await hall.user("ana").stop("")
+
+            hall.config.Spawner.options_form = '<input name="image">'
+            hall.restarted()
+            form = await hall.spawner("ana", server="other").get_options_form()
+            told = "Starts at once" if profiles == (NONE,) else "No GPU is offered to you here"
+            assert form.index(told) < form.index('<input name="image">')
 
     play(story)
 
