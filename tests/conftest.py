@@ -7,6 +7,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -50,13 +51,19 @@ _TOGETHER = {"lab"}
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadScopeScheduling:
-    """Give each test to whichever worker is free, but for those that go together."""
+    """Give each test to whichever worker is free, but for those that go together; the largest groups first."""
+
+    @cache
+    def shares(file: str) -> bool:
+        return 'scope="module"' in (config.rootpath / file).read_text(encoding="utf-8")
 
     # Not by `xdist_group`: it writes the group into a test's name, and with pytest 9.2 that comes to nothing.
     class Scheduling(LoadScopeScheduling):
         def _split_scope(self, nodeid: str) -> str:
-            words = Path(nodeid.partition("::")[0]).stem.split("_")
-            return next((word for word in words if word in _TOGETHER), nodeid)
+            file = nodeid.partition("::")[0]
+            words = Path(file).stem.split("_")
+            # What a file's tests share, a hub say, would else be started by each worker, and again and again.
+            return next((word for word in words if word in _TOGETHER), file if shares(file) else nodeid)
 
     return Scheduling(config, log)
 
