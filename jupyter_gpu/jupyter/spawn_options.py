@@ -16,7 +16,6 @@ from ..client import AsyncClient
 from ..errors import GpuError, InvalidAsk
 from ..model import Policy, Profile
 from . import offers, spawn_page
-from .hub_tls import shown_by_the_hub
 from .offers import Choice, Offered, Seen
 from .refusals import Refused, no_answer, refused
 
@@ -56,7 +55,6 @@ class SpawnOptions:
             start=False,
             for_user=self.user.name,
             groups=self._gpu_groups,
-            tls=shown_by_the_hub(self.user.settings),
         )
 
     @property
