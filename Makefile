@@ -41,6 +41,9 @@ $(STAMP): pyproject.toml $(PAGES)
 	@test -x $(PY) || $(PYTHON) -m venv $(VENV)
 	@echo "Installing into $(VENV): this takes some minutes the first time." >&2
 	$(PY) -m pip install --quiet --editable '.[test,dev]'
+	@# An extra of jsonschema's, for a kind of address that nothing here has: it compiles its grammars, for more than a
+	@# second, whenever a Jupyter server or a hub starts, and tests start dozens.
+	@$(PY) -m pip uninstall --quiet --yes rfc3987-syntax
 	@touch $@
 
 test: $(STAMP) ## run every test (ARGS="tests/core -x" for some)
