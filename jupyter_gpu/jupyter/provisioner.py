@@ -22,6 +22,7 @@ from jupyter_client.provisioning.local_provisioner import LocalProvisioner
 from traitlets import Bool
 
 from .. import pins
+from . import ports
 from .keeper import Keeper, Kept, keeper_of
 
 if TYPE_CHECKING:
@@ -46,6 +47,7 @@ class GpuProvisioner(LocalProvisioner):
     _listens = False
     _is_over = False
     _starts = 0
+    _ports: tuple[int, ...] = ()
     #: What the kernel is started with; None where that is not ours to say.
     _pin: tuple[str, ...] | None = None
     _pinned_by: int | None = None
@@ -69,6 +71,8 @@ class GpuProvisioner(LocalProvisioner):
             if self._keeper.closing:
                 raise RuntimeError("The Jupyter server is shutting down, so no kernel is started any more.")
             pin = await self._what_it_sees(kept)
+            if self._starts and ports.leave_taken(self):
+                self.log.warning("Kernel %s: somebody else listens at a port of it; it gets others.", self.kernel_id)
             kwargs = await super().pre_launch(**kwargs)
         # What runs in a kernel inherits its pin, and in an environment without us this would hide every kernel.
         kwargs["env"].pop(PROVISIONER, None)
@@ -116,6 +120,9 @@ class GpuProvisioner(LocalProvisioner):
     async def post_launch(self, **kwargs: Any) -> None:
         """Tell who runs now."""
         await super().post_launch(**kwargs)
+        before, self._ports = self._ports, ports.of(self.parent)
+        if self._starts and before != self._ports:
+            ports.watch_anew(self.parent, self.kernel_id)
         self._starts += 1
         kept = self._kept
         kept.pid, kept.pinned_by, kept.manager = self.pid, self._pinned_by, self.parent
