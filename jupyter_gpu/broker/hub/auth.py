@@ -181,11 +181,14 @@ class Visitor(HubOAuthenticated):
         meant = self.xsrf_token
         meant = meant if isinstance(meant, bytes) else meant.encode()
         if not hmac.compare_digest(shown.encode("utf-8", "surrogateescape"), meant):
-            raise NotAllowed(
+            if shown:
                 # Whoever signs out at the hub, or in as somebody else, makes void what an open page was told.
-                "This page is of a login that is over: the header X-XSRFToken does not fit the cookie."
-                if shown
-                else "The cookie alone is not enough: the header X-XSRFToken is missing.",
+                raise NotAllowed(
+                    "This page is of a login that is over: the header X-XSRFToken does not fit the cookie.",
+                    hint="Reload the page.",
+                )
+            raise NotAllowed(
+                "The cookie alone is not enough: the header X-XSRFToken is missing.",
                 hint="Reload the page. A program sends `Authorization: token TOKEN` instead.",
             )
 
