@@ -1,6 +1,6 @@
 /**
  * Bundles the page of a hub's service, for which there is no JupyterLab to load it: `node page.mjs`, after tsc. The
- * bundler is the one that builds the extension; see docs/decisions/0011-the-page.md.
+ * bundler is the one that builds the extension; see docs/decisions/0012-the-page.md.
  */
 import { readFileSync } from 'node:fs';
 import { dirname, resolve } from 'node:path';

@@ -9,6 +9,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 from types import ModuleType
 
@@ -189,6 +190,17 @@ def test_without_npm_or_when_it_fails_the_error_says_what_to_do(hook, tree, prog
     with pytest.raises(RuntimeError, match=r"`npm ci .*` failed in .*labextension with code 3"):
         it.initialize("standard", {})
     assert not (tree / "jupyter_gpu" / "labextension").exists()
+
+
+def test_what_is_built_is_packed_although_git_ignores_it(hook):
+    """Both go into the sdist; into the wheel the page as a part of the package, the extension where Jupyter looks."""
+    ignored = (ROOT / ".gitignore").read_text().splitlines()
+    built = [f"/jupyter_gpu/{name}" for name in hook.BUILT]
+    assert [it for it in built if f"{it}/" in ignored] == built
+    targets = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]["build"]["targets"]
+    assert targets["sdist"]["artifacts"] == built
+    assert targets["wheel"]["artifacts"] == ["/jupyter_gpu/page"]
+    assert targets["wheel"]["shared-data"]["jupyter_gpu/labextension"] == "share/jupyter/labextensions/jupyter-gpu"
 
 
 @pytest.mark.parametrize("folder", [BUILT / "static", PAGE], ids=["the extension", "the page"])
