@@ -16,6 +16,7 @@ from ..client import AsyncClient
 from ..errors import GpuError, InvalidAsk
 from ..model import Policy, Profile
 from . import offers, spawn_page
+from .hub_tls import shown_by_the_hub
 from .offers import Choice, Offered, Seen
 from .refusals import Refused, no_answer, refused
 
@@ -55,6 +56,7 @@ class SpawnOptions:
             start=False,
             for_user=self.user.name,
             groups=self._gpu_groups,
+            tls=shown_by_the_hub(self.user.settings),
         )
 
     @property
@@ -180,7 +182,8 @@ async def _offers(client: AsyncClient, team: str | None = None) -> Seen:
 
 async def _look(client: AsyncClient) -> Seen:
     """What of each profile could be had now, for each team that the rules treat differently, and what is left."""
-    status, usual = await asyncio.gather(client.status(), client.offers())
+    # The whole status is some hundred kilobytes where many hold something, and nothing else of it is shown.
+    quota, usual = await asyncio.gather(client.quota(), client.offers())
     usual_team, *others = usual.teams[:MOST_TEAMS] or ("",)
     pages = await asyncio.gather(*(client.offers(team) for team in others if usual.teams_differ))
     by_team = {usual_team: usual.items} | {team: page.items for team, page in zip(others, pages, strict=False)}
@@ -188,6 +191,6 @@ async def _look(client: AsyncClient) -> Seen:
         offers.collate(by_team),
         usual.teams,
         teams_differ=usual.teams_differ and len(usual.teams) > 1,
-        teams_at=status.teams_at,
-        quotas=status.quotas,
+        teams_at=time.time(),
+        quotas=quota.items,
     )

@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from jupyter_gpu import pins
+from jupyter_gpu.broker.api import views
 from jupyter_gpu.broker.hub import auth
-from jupyter_gpu.errors import LeaseLost
+from jupyter_gpu.broker.hub.servers import Servers
+from jupyter_gpu.errors import BrokerUnavailable, LeaseLost, NotAllowed
 from jupyter_gpu.jupyter import server_word
 from jupyter_gpu.model import Holder, Renewal
+from tests.broker.ground import Clock, a_reservation
 from tests.conftest import Places
 
 from .fake_hub import RESEARCHER
 from .ground import Serving, a_service, play
+from .spawn_ground import a_hall
 
 RESERVE = {"kind": "reservation", "ask": {"devices": 1}, "holder": {"kind": "server", "name": "ana/"}}
 
@@ -96,6 +101,85 @@ def test_a_hub_that_is_away_keeps_nobody_from_renewing(tmp_runtime: Places) -> N
             assert await renews(it, ana, path) == 200
 
     play(story)
+
+
+# -- what the service asks by itself
+
+
+async def computing(it: Serving, count: int) -> Servers:
+    """So many users, each of whose servers holds a GPU and computes."""
+    for number in range(count):
+        name = f"user-{number}"
+        it.hub.add(name, *RESEARCHER)
+        it.hub.people[name].servers = {"": None}
+        await it.loop.handle(a_reservation(name, Holder(kind="server", name=f"{name}/")))
+    return Servers(it.loop, it.service.hub)
+
+
+def test_a_look_at_two_hundred_servers_is_one_question(tmp_runtime: Places) -> None:
+    """And a hub has no other way to hear that they are in use than one word for each, once a minute."""
+
+    async def story() -> None:
+        clock = Clock()
+        async with a_service(tmp_runtime.runtime_dir, clock=clock, count=4) as it:
+            for number in range(196):
+                it.hub.add(f"at-rest-{number}")
+                it.hub.people[f"at-rest-{number}"].servers = {"": None}
+            servers = await computing(it, 4)
+            it.hub.page_users = 1000
+            it.hub.asked.clear()
+            await servers.look()
+            asked = Counter(text.rpartition("/")[2] for text in it.hub.asked)
+            assert asked == {"users": 1, "activity": 4}
+            clock.now += 30
+            await servers.look()
+            assert len(it.hub.asked) == 6
+
+    play(story)
+
+
+def test_a_hub_that_hears_nothing_is_not_told_of_all_others_too(
+    tmp_runtime: Places, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each word to it would wait for seconds, and the list of servers with them; a refusal of one keeps none back."""
+
+    async def story() -> None:
+        async with a_service(tmp_runtime.runtime_dir, count=4) as it:
+            servers = await computing(it, 4)
+            told: list[str] = []
+            request, error = it.service.hub.request, BrokerUnavailable("it did not answer")
+
+            async def hears_nothing(method: str, path: str, *rest: Any, **words: Any) -> Any:
+                if method != "POST":
+                    return await request(method, path, *rest, **words)
+                told.append(path)
+                raise error
+
+            monkeypatch.setattr(it.service.hub, "request", hears_nothing)
+            await servers.look()
+            assert len(told) == 1
+            error = NotAllowed("it may not be told")  # type: ignore[assignment]
+            await Servers(it.loop, it.service.hub).look()
+            assert len(told) == 5
+
+    play(story)
+
+
+def test_a_page_of_choices_asks_for_no_whole_document(tmp_runtime: Places, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two hundred people open it at nine, and each document would tell of all that two hundred hold."""
+
+    async def story() -> None:
+        async with a_hall(tmp_runtime.runtime_dir) as (hall, _serving):
+            asked: list[str] = []
+            monkeypatch.setattr(views, "whole_status", lambda *_: asked.append("whole"))
+            form = await hall.spawner("ana").get_options_form()
+            assert "2 of 2 free now" in form
+            assert not asked
+
+    play(story)
+
+
+# -- what a server asks
 
 
 class Told:

@@ -33,7 +33,8 @@ log = logging.getLogger(__name__)
 LOOK_SECONDS = 30.0
 GONE_SECONDS = 60.0
 ACTIVITY_SECONDS = 60.0
-PAGE_USERS = 100
+#: As many as a hub hands out at once, unless its admin says otherwise.
+PAGE_USERS = 200
 _PAGED = "application/jupyterhub-pagination+json"
 
 Listed = Mapping[str, frozenset[str]]
@@ -167,9 +168,11 @@ class Servers:
         for user, servers in active.items():
             if servers:
                 body = {"servers": {server: {"last_activity": at} for server in sorted(servers)}}
-                await self._post(user, body)
+                if not await self._post(user, body):
+                    return  # to try it with hundreds of others would keep the next look at the list waiting
 
-    async def _post(self, user: str, body: Any) -> None:
+    async def _post(self, user: str, body: Any) -> bool:
+        """Say it; False where the hub does not answer."""
         try:
             await self._hub.request("POST", f"users/{escaped(user)}/activity", body)
             self._is_heard = True
@@ -181,6 +184,8 @@ class Servers:
                     error.message,
                 )
             self._is_heard = False
+            return not isinstance(error, BrokerUnavailable)
+        return True
 
     def _is_idle(self, it: Workload, now: float) -> bool:
         """Whether its devices, and its holder as far as it says, have done nothing for as long as the policy bears."""
