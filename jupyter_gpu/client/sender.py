@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import ssl
 import threading
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -42,8 +43,9 @@ class Finder:
         environ: Mapping[str, str] | None = None,
         for_user: str | None = None,
         groups: Iterable[str] = (),
+        tls: ssl.SSLContext | None = None,
     ) -> None:
-        self._url, self._token, self._start = url, token, start
+        self._url, self._token, self._start, self._tls = url, token, start, tls
         self._said = {} if for_user is None else on_behalf(for_user, groups)
         self._environ: Mapping[str, str] = os.environ if environ is None else environ
         self._place: Place | None = None
@@ -74,6 +76,8 @@ class Finder:
         if not place.url.startswith("https:"):
             # To read the certificates of the world, for words without TLS, takes longer than most calls.
             found["verify"] = False
+        elif self._tls is not None:
+            found["verify"] = self._tls
         if place.uds is not None:
             found["transport"] = transport(uds=place.uds, verify=False)
         return found

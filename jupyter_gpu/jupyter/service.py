@@ -29,6 +29,7 @@ from ..model import Kind, Policy, Profile
 from ..policies import read_policy
 from . import adding
 from .config_lines import Caller, caller
+from .hub_tls import let_the_hub_look_for_services
 from .roles import RESEARCHER, Roles, custom_scopes, read_people, scopes_of
 from .spawner import with_gpus
 
@@ -118,6 +119,8 @@ def setup_hub(
     except GpuError as error:
         # An admin learns nothing from forty lines of how a hub reads its configuration.
         sys.exit(f"{_line_of(error, called)}: {error.message}\n{error.hint or _HINT}")
+    if place.origin.startswith("https:"):
+        let_the_hub_look_for_services()
     _add_service(c, place, tokens, settings)
     _add_roles(c, place.name, roles)
     _add_spawner(c, place, tokens, spawner_class, settings["policy"])

@@ -28,6 +28,7 @@ from jupyter_gpu.client import Client
 from jupyter_gpu.errors import GpuError
 from tests.nvml.board import Board
 
+ROOT = Path(__file__).parents[2]
 #: Team -> its members.
 TEAMS = {"vision": ("ana", "ben"), "speech": ("cho", "dov")}
 CONTRACTOR, OPERATOR, STRANGER = "eve", "olga", "zoe"
@@ -62,7 +63,9 @@ c = get_config()
 c.JupyterHub.bind_url = {public!r}
 c.JupyterHub.hub_bind_url = {inner!r}
 c.ConfigurableHTTPProxy.api_url = {proxy_api!r}
-c.ConfigurableHTTPProxy.command = [{proxy!r}, "--proxy-timeout", "120000"]
+c.ConfigurableHTTPProxy.command = [*{proxy!r}, "--proxy-timeout", "120000"]
+c.JupyterHub.internal_ssl = {tls!r}
+c.JupyterHub.internal_certs_location = {certificates!r}
 c.JupyterHub.authenticator_class = "jupyterhub.auth.DummyAuthenticator"
 c.DummyAuthenticator.password = {password!r}
 c.Authenticator.allow_all = True
@@ -84,7 +87,7 @@ c.JupyterHub.load_roles = [{{
 {more}
 from jupyter_gpu.jupyter.service import setup_hub
 setup_hub(
-    c, profiles={profiles!r}, policy={policy!r}, port={port}, operators=[{operator!r}],
+    c, profiles={profiles!r}, policy={policy!r}, port={port}, url={reached!r}, operators=[{operator!r}],
     researchers={{"groups": {teams!r}}}, contractors=[{contractor!r}], broker={broker!r},
 )
 c.JupyterHub.services[-1]["environment"].update({seen!r})
@@ -115,6 +118,8 @@ class Hub:
     devices: int = 4
     #: Real devices to all that our code can see, instead of simulated ones.
     board: Board | None = None
+    #: Whether its parts talk to each other by internal TLS; people come without.
+    tls: bool = False
     policy: Mapping[str, Any] = field(default_factory=lambda: POLICY)
     single_user_app: str = "jupyter_server.serverapp.ServerApp"
     more: str = ""
@@ -128,7 +133,8 @@ class Hub:
         self.port, inner, proxy_api, self.service_port = (free_port() for _ in range(4))
         #: The hub itself, past its proxy: the one in Python holds each answer back until it is whole, so it streams
         #: nothing.
-        self.direct = f"http://127.0.0.1:{inner}{self.base}"
+        scheme, here = "https" if self.tls else "http", Path(sys.executable).parent
+        self.direct = f"{scheme}://127.0.0.1:{inner}{self.base}"
         devices = {"simulated_devices": self.devices} if self.board is None else {"lock_file": str(self.root / "lock")}
         # Where somebody has no account, jobs run as this one; for root it must be said.
         account = pwd.getpwuid(os.geteuid()).pw_name
@@ -137,9 +143,12 @@ class Hub:
         self.config.write_text(
             _CONFIG.format(
                 public=f"http://127.0.0.1:{self.port}{self.base}",
-                inner=f"http://127.0.0.1:{inner}",
-                proxy_api=f"http://127.0.0.1:{proxy_api}",
-                proxy=str(Path(sys.executable).parent / "configurable-http-proxy"),
+                inner=f"{scheme}://127.0.0.1:{inner}",
+                proxy_api=f"{scheme}://127.0.0.1:{proxy_api}",
+                proxy=[sys.executable, "-m", "tests.hub.tls_proxy"] if self.tls else [f"{here}/configurable-http-proxy"],
+                tls=self.tls,
+                certificates=str(self.certificates),
+                reached=f"{self.url}services/jupyter-gpu" if self.tls else "",
                 password=PASSWORD,
                 groups={name: {"users": list(members)} for name, members in TEAMS.items()},
                 homes=str(self.root / "homes" / "{username}"),
@@ -167,6 +176,11 @@ class Hub:
         return f"http://127.0.0.1:{self.port}{self.base}"
 
     @property
+    def certificates(self) -> Path:
+        """Where those of internal TLS stand, from one start to the next."""
+        return self.root / "internal-ssl"
+
+    @property
     def log(self) -> Path:
         """What the hub and its service said."""
         return self.root / "hub.log"
@@ -180,6 +194,8 @@ class Hub:
             "JUPYTER_GPU_STATE_DIR": str(self.root / "state"),
             "HOME": str(self.root / "homes"),
             "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+            # Its proxy may be one of ours.
+            "PYTHONPATH": os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]),
         }
 
     def _client(self, base: str, token: str) -> httpx.Client:
