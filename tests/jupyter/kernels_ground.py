@@ -99,15 +99,16 @@ class Lab:
             client.stop_channels()
 
     async def run(self, kernel_id: str, code: str, *, wait: bool = True) -> str:
-        """Run code in a kernel; what it printed."""
+        """Run code in a kernel; what it printed. Without waiting for its end it has begun, and more is not known."""
         client = client_of(self.server.app.kernel_manager.get_kernel(kernel_id))
         client.start_channels(stdin=False, control=False, hb=False)
         printed: list[str] = []
         try:
             await client.wait_for_ready(timeout=30)
             if not wait:
-                client.execute(code)
-                await asyncio.sleep(0.3)  # until it has left us
+                asked = client.execute(code)
+                while (await client.get_iopub_msg(timeout=30))["parent_header"].get("msg_id") != asked:
+                    pass  # what others run
                 return ""
             await asyncio.wait_for(
                 client.execute_interactive(
@@ -177,6 +178,11 @@ class Lab:
     async def devices(self) -> tuple[DeviceView, ...]:
         """The devices."""
         return (await asyncio.to_thread(self.broker.devices)).items
+
+
+def silent_until(go: Path) -> str:
+    """A cell that says nothing until a file is there, and then when it ended."""
+    return f"import os, time\nwhile not os.path.exists({str(go)!r}): time.sleep(0.02)\nprint(time.time())"
 
 
 def environment_of(pid: int) -> dict[str, str]:

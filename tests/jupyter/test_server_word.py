@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from types import SimpleNamespace
 
 import pytest
@@ -11,11 +10,11 @@ import pytest
 from jupyter_gpu import pins
 from jupyter_gpu.model import Ask, Holder, Kind, SubmitBody
 
-from .kernels_ground import Lab, a_lab, a_lab_broker, play, until
+from .kernels_ground import Lab, a_lab, a_lab_broker, play, silent_until, until
 
 pytestmark = pytest.mark.timeout(120)
 
-WARNED_SECONDS, SILENT_SECONDS = 1, 4
+WARNED_SECONDS = 1
 #: `lapse_seconds` of the ground is 6: nobody but the server itself renews here.
 LAPSE_SECONDS = 6
 
@@ -41,16 +40,16 @@ def test_it_is_idle_only_while_none_of_its_kernels_computes_and_no_terminal_is_o
         async with a_lab(broker, tmp_path) as lab:
             _, kernel = await lab.start()
             await until(lambda: warned_at(lab), "the warning")
-            running = asyncio.create_task(lab.run(kernel, f"import time; time.sleep({SILENT_SECONDS})"))
+            running = asyncio.create_task(lab.run(kernel, silent_until(tmp_path / "go")))
 
             async def is_no_more():
                 return await warned_at(lab) is None
 
             await until(is_no_more, "the cell is known")
-            await running
-            ended = time.time()
+            (tmp_path / "go").touch()
+            ended = float(await running)
             await until(lambda: warned_at(lab), "the warning after the cell")
-            assert (await warned_at(lab) or 0) > ended + WARNED_SECONDS - 1
+            assert (await warned_at(lab) or 0) >= ended + WARNED_SECONDS
             monkeypatch.setitem(
                 lab.server.app.web_app.settings, "terminal_manager", SimpleNamespace(list=lambda: [{"name": "1"}])
             )
