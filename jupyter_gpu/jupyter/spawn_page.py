@@ -157,7 +157,7 @@ def _wait(page: Page) -> str:
 
 def _quotas(page: Page) -> str:
     """What is left of one's own and of the teams' bounds, and by which groups that was looked up."""
-    lines = [escape(quota_text(it, page.now)) for it in page.seen.quotas]
+    lines = [escape(f"{text[:1].upper()}{text[1:]}") for text in (quota_text(it, page.now) for it in page.seen.quotas)]
     teams = _teams(page)
     lines += [teams] if teams else []
     if not lines:
