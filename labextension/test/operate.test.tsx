@@ -8,7 +8,7 @@ import { type Mark, Refusal } from '../src/api';
 import { cordonText } from '../src/devicewords';
 import type { GpuState } from '../src/fold';
 
-import { isOperator, pageTitle } from '../src/page/app';
+import { isOperator, pageTitle, stillShown } from '../src/page/app';
 import { PageFace } from '../src/page/face';
 import { countText, Marks, WorkTable } from '../src/page/operate';
 import { markQuestion, markText, Operating } from '../src/page/operating';
@@ -374,6 +374,15 @@ describe('the head of the page', () => {
     assert.equal(pageTitle(state({ devices: [device(0), device(1)] })), 'GPUs · 2 of 2 free');
     assert.equal(pageTitle({ ...state({ devices: [device(0)] }), link: 'lost' }), 'GPUs · away');
     assert.equal(pageTitle({ ...state(), status: null }), 'GPUs');
+  });
+
+  it('shows nothing of who was here once their login is over, and why', () => {
+    const trouble = { message: 'You were signed out.', hint: 'Reload the page.' };
+    const known = { ...state({ devices: [device(0)] }), recent: [work(1)], trouble };
+    assert.equal(stillShown({ ...known, link: 'lost' }).status, known.status);
+    const left = stillShown({ ...known, link: 'expired' });
+    assert.deepEqual([left.status, left.recent, left.trouble], [null, [], trouble]);
+    assert.equal(pageTitle(left), 'GPUs');
   });
 
   it('has the operator’s view for those who may operate', () => {

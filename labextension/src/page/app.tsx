@@ -38,10 +38,15 @@ export function pageTitle(state: GpuState): string {
   return `GPUs · ${state.link === 'open' ? word : 'away'}`;
 }
 
+/** What is left to show when the login is over: who comes next to this screen need not be who had signed in. */
+export function stillShown(state: GpuState): GpuState {
+  return state.link === 'expired' ? { ...state, status: null, recent: [] } : state;
+}
+
 /** All of the page. */
 export function App(props: IAppOptions): React.JSX.Element {
   const { data, model, face, roll, run } = props;
-  const state = useModel(model);
+  const state = stillShown(useModel(model));
   const hash = React.useSyncExternalStore(onHash, () => location.hash);
   const title = pageTitle(state);
   React.useEffect(() => {
@@ -79,7 +84,7 @@ export function App(props: IAppOptions): React.JSX.Element {
           }}
         />
       )}
-      <Overlay face={face} model={model} />
+      {state.link !== 'expired' && <Overlay face={face} model={model} />}
     </div>
   );
 }
