@@ -111,7 +111,7 @@ def test_an_intruder_on_a_leased_device_is_told_to_its_holder_too() -> None:
 def test_where_it_may_be_the_holders_own_nobody_is_accused(kind: UseKind) -> None:
     """In a container all pids are unknown, those of holders as well: wookayin/gpustat#117."""
     room = Room(a_workload())
-    room.world.uses = {uuid: (a_use(4711, kind, user=None, name=""),) for uuid in ("GPU-0", "GPU-1")}
+    room.world.uses = {uuid: (a_use(4711, kind, user=None, name="", start_ticks=None),) for uuid in ("GPU-0", "GPU-1")}
     room.look(3)
     # What the dead have left where nobody has a lease is told of the device.
     assert [view.device for view in room.views()] == (["GPU-1"] if kind is UseKind.UNKNOWN else [])

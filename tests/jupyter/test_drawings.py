@@ -93,11 +93,17 @@ def test_who_is_on_a_device_without_a_lease_stands_in_words():
     stranger = UseView(pid=4711, kind=UseKind.USER, foreign=True, memory_bytes=3 * GIB, name="python", user="eve")
     hidden = UseView(pid=12, kind=UseKind.UNKNOWN, foreign=True)
     own = UseView(pid=13, kind=UseKind.HOLDER, foreign=False, workload=9)
-    status, _ = board(uses=(stranger, hidden, own), condition=Condition.FOREIGN, condition_detail="process 4711 of eve")
+    kernel = UseView(
+        pid=14, kind=UseKind.KERNEL, foreign=True, user="lab", owner="ana", server="big", notebook="a.ipynb"
+    )
+    status, _ = board(
+        uses=(stranger, hidden, own, kernel), condition=Condition.FOREIGN, condition_detail="process 4711 of eve"
+    )
     text = words_of(drawings.monitor(status, {}, None))
 
     assert "used without a lease: process 4711 of eve" in text
     assert "process 4711, python, eve, 3GiB, without a lease" in text
+    assert "process 14, ana, n/a, a kernel without a lease: server big, notebook a.ipynb" in text
     assert "process 12, n/a, whose it is cannot be told here" in text
     assert "process 13" not in text
 
