@@ -104,6 +104,16 @@ def in_lab(page, hub, user):
     return lab
 
 
+def keep_the_server(lab):
+    """What a server holds is said at once; to give it back would end the server, which is asked first."""
+    page = lab.page
+    page.locator('[data-gpu="toolbar"][data-standing="server"]').wait_for()
+    lab.part("workload").get_by_role("button", name="Release").click()
+    page.get_by_text("and end this server?").wait_for()
+    picture(page, "hub-release")
+    page.get_by_role("button", name="Keep", exact=True).click()
+
+
 def test_a_day_at_the_hub(hub, log_in, tmp_path):
     """Two people, two GPUs, a training that yields to the second person, and a hub that is killed in the midst."""
     # Ana chooses a GPU for her server, and trains on the other one.
@@ -118,12 +128,7 @@ def test_a_day_at_the_hub(hub, log_in, tmp_path):
     lab.command("gpu:open-panel")
     lab.part("device").nth(1).wait_for()
     (held,) = hub.as_("ana").workloads(mine=True, ended=False)
-    # What her server holds is said at once, and to give it back would end the server, which is asked first.
-    page.locator('[data-gpu="toolbar"][data-standing="server"]').wait_for()
-    lab.part("workload").get_by_role("button", name="Release").click()
-    page.get_by_text("and end this server?").wait_for()
-    picture(page, "hub-release")
-    page.get_by_role("button", name="Keep", exact=True).click()
+    keep_the_server(lab)
     assert held.devices[0] in lab.execute("import os; print(os.environ['CUDA_VISIBLE_DEVICES']); kept = 7")
     words = shlex.join(SIGTERM_ONLY.argv(tmp_path, steps=150, step_seconds=0.2))
     said = lab.execute(f"%gpu submit --name train -- {words}")
