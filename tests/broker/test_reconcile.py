@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,7 +29,7 @@ from jupyter_gpu.model import (
     Workload,
 )
 
-from .ground import FakeEngine, FakeTelemetry, a_job, a_loop, a_reservation, succeeded
+from .ground import Clock, FakeEngine, FakeTelemetry, a_job, a_loop, a_reservation, succeeded
 
 
 @dataclass
@@ -60,13 +61,18 @@ class Play:
 
 
 def story(
-    tell: Callable[[Play], Awaitable[None]], folder: Path, *, count: int = 1, policy: Policy | None = None
+    tell: Callable[[Play], Awaitable[None]],
+    folder: Path,
+    *,
+    count: int = 1,
+    policy: Policy | None = None,
+    clock: Callable[[], float] = time.time,
 ) -> None:
     """Play an asynchronous story with a loop of its own."""
 
     @contextlib.asynccontextmanager
     async def playing() -> AsyncIterator[Play]:
-        async with a_loop(folder, count=count, policy=policy) as (loop, engine):
+        async with a_loop(folder, count=count, policy=policy, clock=clock) as (loop, engine):
             telemetry = FakeTelemetry()
             reconciler = Reconciler(loop, {"local": engine}, Watch(loop, telemetry))  # type: ignore[arg-type]
             yield Play(loop, engine, telemetry, reconciler)
@@ -372,13 +378,14 @@ def test_the_rest_of_a_job_is_ended_in_bounded_time(tmp_path: Path) -> None:
         await play.until(job, in_exited(play, job))
         await play.reconciler.step()
         assert play.engine.orders == []
-        await asyncio.sleep(1.05)
+        clock.now += 1.05
         await play.reconciler.step()
         (order,) = play.engine.orders
         assert (order.reason, order.kill_after_seconds) == ("left-over", 0)
         assert order.yield_by <= play.loop.now()
 
-    story(tell, tmp_path, policy=Policy(most_leftover_seconds=1, kill_after_seconds=0))
+    clock = Clock()
+    story(tell, tmp_path, policy=Policy(most_leftover_seconds=1, kill_after_seconds=0), clock=clock)
 
 
 def test_a_job_is_started_with_no_longer_for_its_rest_than_the_policy_of_now_gives(tmp_path: Path) -> None:
