@@ -15,7 +15,7 @@ from typing import Any
 from ..client import AsyncClient
 from ..errors import GpuError, InvalidAsk
 from ..model import Policy, Profile
-from . import offers, spawn_page
+from . import last_end, offers, spawn_page
 from .hub_tls import shown_by_the_hub
 from .offers import Choice, Offered, Seen
 from .refusals import Refused, no_answer, refused
@@ -30,6 +30,7 @@ class SpawnOptions:
     """Goes before a spawner class; the traits are those of `GpuSpawner`."""
 
     user: Any
+    name: str
     log: Any
     user_options: dict[str, Any]
     gpu_profiles: Sequence[Profile]
@@ -115,7 +116,16 @@ class SpawnOptions:
             groups=self._gpu_groups,
             longest_wait_seconds=self.gpu_wait_seconds,
         )
-        return f"{spawn_page.form(page)}\n{theirs}"
+        return f"{await self._gpu_why_ended()}{spawn_page.form(page)}\n{theirs}"
+
+    async def _gpu_why_ended(self) -> str:
+        """Why the last server of this name with GPUs was ended, where that was not its owner's doing."""
+        try:
+            async with self._gpu_client() as client:
+                last = await asyncio.wait_for(last_end.last_of(client, f"{self.user.name}/{self.name}"), FORM_SECONDS)
+        except (GpuError, TimeoutError, OSError):
+            return ""  # what can be had was asked before, and that it cannot be said is in the log
+        return last_end.notice(last_end.told(last, time.time()))
 
     def _gpu_chosen_before(self, seen: Seen) -> Choice:
         """As at the last start, as far as that is still to be had."""

@@ -133,7 +133,9 @@ class Hub:
         self.port, inner, proxy_api, self.service_port = (free_port() for _ in range(4))
         #: The hub itself, past its proxy: the one in Python holds each answer back until it is whole, so it streams
         #: nothing.
-        scheme, here = "https" if self.tls else "http", Path(sys.executable).parent
+        scheme = "https" if self.tls else "http"
+        plain = [f"{Path(sys.executable).parent}/configurable-http-proxy"]
+        proxy = [sys.executable, "-m", "tests.hub.tls_proxy"] if self.tls else plain
         self.direct = f"{scheme}://127.0.0.1:{inner}{self.base}"
         devices = {"simulated_devices": self.devices} if self.board is None else {"lock_file": str(self.root / "lock")}
         # Where somebody has no account, jobs run as this one; for root it must be said.
@@ -145,7 +147,7 @@ class Hub:
                 public=f"http://127.0.0.1:{self.port}{self.base}",
                 inner=f"{scheme}://127.0.0.1:{inner}",
                 proxy_api=f"{scheme}://127.0.0.1:{proxy_api}",
-                proxy=[sys.executable, "-m", "tests.hub.tls_proxy"] if self.tls else [f"{here}/configurable-http-proxy"],
+                proxy=proxy,
                 tls=self.tls,
                 certificates=str(self.certificates),
                 reached=f"{self.url}services/jupyter-gpu" if self.tls else "",
@@ -300,6 +302,18 @@ class Hub:
     def raw(self, token: str) -> httpx.Client:
         """The GPU service for who shows this token, without our client."""
         return self._client(f"{self.url}services/jupyter-gpu/api/v1", token)
+
+    def browser(self, user: str) -> httpx.Client:
+        """A browser without scripts, after the login; how it came is told by the proxy in front."""
+        browser = httpx.Client(
+            base_url=self.url, headers={"X-Forwarded-Proto": "http"}, follow_redirects=True, timeout=START_SECONDS,
+            trust_env=False,
+        )  # fmt: skip
+        self._open.append(browser)
+        browser.get("hub/login")
+        token = browser.cookies.get("_xsrf", path=f"{self.base}hub/")
+        browser.post("hub/login", data={"username": user, "password": PASSWORD, "_xsrf": token}).raise_for_status()
+        return browser
 
     def join(self, user: str, group: str) -> None:
         """Put somebody into a group."""

@@ -1,13 +1,13 @@
 """A real hub with internal TLS: each of its parts shows the others a certificate, and ours are of them."""
 
-import contextlib
+import ssl
 import tempfile
 from pathlib import Path
 
 import httpx
 import pytest
 
-from .hub import OPERATOR, PASSWORD, a_hub, until
+from .hub import OPERATOR, a_hub, until
 from .test_real_hub import ENVIRONMENT, live
 
 pytestmark = [pytest.mark.story, pytest.mark.timeout(180)]
@@ -16,19 +16,11 @@ pytestmark = [pytest.mark.story, pytest.mark.timeout(180)]
 @pytest.fixture(scope="module")
 def hub():
     """Its people come without TLS, as from a proxy in front of it."""
-    with tempfile.TemporaryDirectory(prefix="jgt-", ignore_cleanup_errors=True) as folder:
-        with a_hub(Path(folder) / "hub", base="/lab/", tls=True) as hub:
-            yield hub
-
-
-def logged_in(hub, user):
-    """A browser without scripts, after the login; how it came is told by the proxy in front."""
-    front = {"X-Forwarded-Proto": "http"}
-    browser = httpx.Client(base_url=hub.url, headers=front, follow_redirects=True, timeout=30, trust_env=False)
-    browser.get("hub/login")
-    words = {"username": user, "password": PASSWORD, "_xsrf": browser.cookies.get("_xsrf", path="/lab/hub/")}
-    browser.post("hub/login", data=words).raise_for_status()
-    return browser
+    with (
+        tempfile.TemporaryDirectory(prefix="jgt-", ignore_cleanup_errors=True) as folder,
+        a_hub(Path(folder) / "hub", base="/lab/", tls=True) as hub,
+    ):
+        yield hub
 
 
 def certificates(hub):
@@ -45,11 +37,11 @@ def test_a_day_with_internal_tls(hub):
     assert kernel.run("import jupyter_gpu\nprint(jupyter_gpu.status().caller)") == "ana"
     status = hub.at("ana").get("/jupyter-gpu/api/v1/status")
     assert (status.status_code, status.json()["caller"]) == (200, "ana")
-    with contextlib.closing(logged_in(hub, OPERATOR)) as browser:
-        assert str(browser.get("services/jupyter-gpu/").url) == f"{hub.url}services/jupyter-gpu/"
-        token = browser.cookies.get("_xsrf", path="/lab/services/jupyter-gpu/")
-        status = browser.get("services/jupyter-gpu/api/v1/status", headers={"X-XSRFToken": token})
-        assert (status.status_code, status.json()["caller"]) == (200, OPERATOR)
+    browser = hub.browser(OPERATOR)
+    assert str(browser.get("services/jupyter-gpu/").url) == f"{hub.url}services/jupyter-gpu/"
+    token = browser.cookies.get("_xsrf", path="/lab/services/jupyter-gpu/")
+    status = browser.get("services/jupyter-gpu/api/v1/status", headers={"X-XSRFToken": token})
+    assert (status.status_code, status.json()["caller"]) == (200, OPERATOR)
     before = certificates(hub)
 
     hub.stop()
@@ -66,6 +58,8 @@ def test_who_is_no_part_of_the_hub_does_not_get_to_the_service(hub):
     """Neither with a token but no certificate, nor in the clear."""
     at = f"127.0.0.1:{hub.service_port}/lab/services/jupyter-gpu/api/v1/status"
     headers = {"Authorization": f"token {hub.token_of(OPERATOR)}"}
+    trusts = ssl.create_default_context(cafile=hub.certificates / "notebooks-ca" / "notebooks-ca.crt")
     for scheme in ("https", "http"):
-        with pytest.raises(httpx.TransportError):
-            httpx.get(f"{scheme}://{at}", headers=headers, verify=False, trust_env=False)
+        with pytest.raises(httpx.TransportError) as refused:
+            httpx.get(f"{scheme}://{at}", headers=headers, verify=trusts, trust_env=False)
+        assert "CERTIFICATE_VERIFY_FAILED" not in str(refused.value)
