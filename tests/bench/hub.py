@@ -163,9 +163,10 @@ async def _pages(lab: Lab) -> dict[str, Any]:
 async def _resting(lab: Lab, empty: float) -> list[dict[str, Any]]:
     """Servers renew, the hub polls them, and the service looks at the hub; nobody asks for anything."""
     numbers = await _numbers(lab)
+    # The hub has been asked about all of them.
+    await _together(_renew_once(lab, name, *numbers[name]) for name in NAMES)
     work = [asyncio.create_task(_renew(lab, n, name, *numbers[name])) for n, name in enumerate(NAMES)]
     work += [asyncio.create_task(_poll_for_ever(lab, n, name)) for n, name in enumerate(NAMES)]
-    await asyncio.sleep(RENEW_SECONDS / 4)  # until all have been asked about once
     lab.hub.asked.clear()
     cpu, begun = lab.cpu_seconds(), time.perf_counter()
     await asyncio.sleep(REST_SECONDS)
@@ -206,11 +207,15 @@ async def _numbers(lab: Lab) -> dict[str, tuple[int, int]]:
     return found
 
 
-async def _renew(lab: Lab, place: int, name: str, workload: int, number: int) -> None:
-    """As a server does which was started with GPUs and computes."""
+async def _renew_once(lab: Lab, name: str, workload: int, number: int) -> None:
     async with lab.client(name) as client:
         await client.renew(workload, number, busy=True)
-        await asyncio.sleep(RENEW_SECONDS * place / USERS)
+
+
+async def _renew(lab: Lab, place: int, name: str, workload: int, number: int) -> None:
+    """As a server does which was started with GPUs and computes."""
+    await asyncio.sleep(RENEW_SECONDS * place / USERS)
+    async with lab.client(name) as client:
         while True:
             begun = time.monotonic()
             await client.renew(workload, number, busy=True)

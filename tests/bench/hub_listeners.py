@@ -27,8 +27,8 @@ from .listeners import LISTENERS, write_seconds
 EACH = LISTENERS // USERS
 #: Beside them: so many that ask and never read.
 DEAF = 20
-SECONDS = 8.0
-SETTLE_SECONDS = 2.0
+SECONDS = 6.0
+SETTLE_SECONDS = 1.0
 GRANTS_A_SECOND = 2
 
 READERS = r"""
