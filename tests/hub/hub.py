@@ -245,6 +245,13 @@ class Hub:
         """As a service manager does: servers and jobs live on."""
         self._end(signal.SIGTERM)
 
+    def stop_all_of_it(self) -> None:
+        """As a service manager does that signals the hub's whole group."""
+        if self._process is not None:
+            os.killpg(self._process.pid, signal.SIGTERM)
+            self._process.wait(60)
+            self._process = None
+
     def kill(self) -> None:
         """As the kernel does when memory is short: no hook, no clean-up."""
         self._end(signal.SIGKILL)

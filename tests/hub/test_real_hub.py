@@ -49,6 +49,15 @@ def live(hub: Hub, user: str) -> list:
     return list(hub.as_(user).workloads(mine=True, ended=False))
 
 
+def is_refused(hub: Hub, user: str) -> bool:
+    """Whether their token is nobody's by now: the hub's word is kept for some seconds."""
+    try:
+        hub.as_(user).status()
+    except NotAllowed:
+        return True
+    return False
+
+
 def reserve(devices: int = 1) -> SubmitBody:
     """An ask for devices."""
     return SubmitBody(kind=Kind.RESERVATION, ask=Ask(devices=devices, duration_seconds=600))
@@ -141,6 +150,39 @@ def test_named_servers_hold_each_their_own(hub):
     until(lambda: [it.holder.name for it in live(hub, "cho")] == ["cho/look"], "only the stopped one gave back")
 
 
+def test_stopping_all_of_a_person_gives_back_what_each_server_had(hub):
+    """The default one and the named ones, and stopped ones count no more (jupyterhub/jupyterhub#3406)."""
+    for server in ("", "train"):
+        hub.spawn("cho", server, gpu_profile="one").raise_for_status()
+    assert sorted(it.holder.name for it in live(hub, "cho")) == ["cho/", "cho/train"]
+
+    for server in list(hub.api.get("/users/cho").json()["servers"]):
+        hub.stop_server("cho", server)
+
+    until(lambda: not live(hub, "cho"), "all is given back")
+    assert hub.as_("cho").submit(reserve(2)).state is State.ACTIVE
+
+
+def test_who_is_deleted_leaves_no_gpu_held_and_their_jobs_to_the_operator(hub, tmp_path):
+    """Their server is stopped and gives back; their jobs stay, and their token is nobody's."""
+    hub.spawn("fay", gpu_profile="none").raise_for_status()
+    hub.join("fay", "speech")
+    hub.stop_server("fay")
+    hub.spawn("fay", gpu_profile="one").raise_for_status()
+    ran = hub.as_("fay").submit(job(tmp_path, "import time; time.sleep(600)"))
+    waits = hub.as_("fay").submit(job(tmp_path, "print(1)", devices=2))
+    (held,) = (it for it in live(hub, "fay") if it.holder is not None and it.holder.kind == "server")
+
+    hub.api.delete("/users/fay").raise_for_status()
+
+    operator = hub.as_(OPERATOR)
+    until(lambda: operator.workload(held.id).end is not None, "its GPU is free again")
+    assert {it.id for it in operator.workloads(owner="fay", ended=False)} == {ran.id, waits.id}
+    until(lambda: is_refused(hub, "fay"), "their token counts no more")
+    for it in (ran, waits):
+        operator.cancel(it.id)
+
+
 def test_a_server_that_dies_gives_its_devices_back(hub):
     """By itself: nobody stopped it."""
     hub.spawn("ana", gpu_profile="one").raise_for_status()
@@ -176,9 +218,12 @@ def test_a_server_killed_while_the_hub_is_down_is_noticed_at_its_return(hub):
     assert hub.server("ben")["ready"]
 
 
-@pytest.mark.parametrize("way", ["stop", "kill"])
+@pytest.mark.parametrize("way", ["stop_all_of_it", "kill"])
 def test_servers_and_jobs_outlive_a_restart_of_the_hub(hub, tmp_path, way):
-    """The server keeps its lease and its kernel, the job its process (jupyterhub/jupyterhub#5107)."""
+    """The server keeps its lease and its kernel, the job its process (jupyterhub/jupyterhub#5107).
+
+    Also where the signal goes to all that the hub has started, as a service manager may send it.
+    """
     hub.spawn("ana", gpu_profile="one").raise_for_status()
     kernel = hub.kernel("ana")
     assert kernel.run("kept = 7") == ""
