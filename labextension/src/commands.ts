@@ -344,7 +344,9 @@ async function confirm(question: string, body: string, yes: string, no = 'Keep')
   const { button } = await showDialog({
     title: question,
     body,
-    buttons: [Dialog.cancelButton({ label: no }), Dialog.warnButton({ label: yes })]
+    buttons: [Dialog.cancelButton({ label: no }), Dialog.warnButton({ label: yes })],
+    // What is lost is lost: Enter alone must not do it.
+    defaultButton: 0
   });
   return button.accept;
 }
