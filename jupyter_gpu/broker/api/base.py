@@ -56,6 +56,8 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
 
 
 PREFIX = "/api/v1"
+#: An answer is no page: nothing in it runs, and no page holds it in a frame.
+UNFRAMED = "default-src 'none'; frame-ancestors 'none'; sandbox"
 
 
 def endpoint(
@@ -123,6 +125,7 @@ class Base(RequestHandler):
         """Nothing here is for caches or for guessing browsers."""
         self.set_header("Cache-Control", "no-store")
         self.set_header("X-Content-Type-Options", "nosniff")
+        self.set_header("Content-Security-Policy", UNFRAMED)
         self.set_header("Content-Type", "application/json")
         self.set_header(HEADER, __version__)
         self.clear_header("Server")

@@ -18,7 +18,7 @@ import jupyter_gpu
 
 from ...errors import NotFound
 from ..api.application import Api
-from ..api.base import tell
+from ..api.base import UNFRAMED, tell
 
 #: Where a build puts them.
 FOLDER = Path(jupyter_gpu.__file__).parent / "page"
@@ -63,6 +63,7 @@ class Static(RequestHandler):
         """No guessing, and nothing for other sites."""
         self.set_header("X-Content-Type-Options", "nosniff")
         self.set_header("Cross-Origin-Resource-Policy", "same-origin")
+        self.set_header("Content-Security-Policy", UNFRAMED)
         self.set_header("Cache-Control", "no-store")
         self.clear_header("Server")
 

@@ -72,6 +72,9 @@ class Service:
             "prefix": self.place.prefix,
             "cookie_secret": self.hub.cookie_secret,
             "bundle": self.bundle,
+            # A page of another user's server may hold any answer of ours in a frame and read what cookies show to
+            # scripts there. Our page is told it in its text, which no script can fetch.
+            "xsrf_cookie_kwargs": {"httponly": True, "samesite": "Lax"},
         }
 
     def join(self, loop: Loop) -> None:
