@@ -158,8 +158,12 @@ class Following:
             self._hands.changed()
 
     def _why(self) -> str:
-        reason = EvictionReason.EXPIRED if self._kept.notice is None else self._kept.notice.reason
-        return ENDED.get(reason, f"it had to end ({reason})")
+        notice = self._kept.notice
+        reason = EvictionReason.EXPIRED if notice is None else notice.reason
+        why = ENDED.get(reason, f"it had to end ({reason})")
+        if notice is not None and reason is EvictionReason.DRAINED and notice.detail:
+            return f"{why} ({notice.detail})"  # who drained it, and what they said why
+        return why
 
     def _is_due(self, it: WorkloadView) -> bool:
         """Whether the devices go back now: shortly before the end of the grace, or when the kernel has left them."""

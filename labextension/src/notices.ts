@@ -62,10 +62,13 @@ function liveNotice(it: WorkloadView, state: GpuState, now: number): Notice | nu
   const names = gpus(it.devices ?? [], state.status?.devices ?? []);
   if (it.notice) {
     const by = when(it.notice.yield_by, now);
+    const { reason, detail } = it.notice;
+    // An operator's own words say more: who drained it, and why.
+    const why = reason === 'drained' && detail ? detail : endWord(reason);
     return {
-      key: `${it.id} notice ${it.notice.reason}`,
+      key: `${it.id} notice ${reason}`,
       tone: 'warning',
-      message: `${title(it)} must leave ${names} by ${by} (${endWord(it.notice.reason)}). Save what is on the GPU.`,
+      message: `${title(it)} must leave ${names} by ${by} (${why}). Save what is on the GPU.`,
       actions: ['release'],
       ...about
     };

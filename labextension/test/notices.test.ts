@@ -82,6 +82,19 @@ describe('a notice to leave', () => {
     );
   });
 
+  it('has the words of the operator who drains the GPU', () => {
+    const detail = 'drained by grace: node maintenance';
+    const drained = { ...notice, reason: 'drained', detail } as const;
+    const [told] = notices(
+      state({ workloads: [reservation(1, { state: 'yielding', notice: drained })] }),
+      NOON
+    );
+    assert.equal(
+      told.message,
+      `a.ipynb must leave GPU 0 by 12:01 (${detail}). Save what is on the GPU.`
+    );
+  });
+
   it('to a job bothers nobody: it yields and resumes by itself', () => {
     const it_ = work(1, { state: 'yielding', notice: { ...notice, reason: 'preempted' } });
     assert.deepEqual(notices(state({ workloads: [it_] }), NOON), []);

@@ -308,6 +308,26 @@ def test_time_over_is_a_notice_a_grace_and_an_unpinned_restart(monkeypatch, tmp_
         play(lambda: story(broker))
 
 
+def test_who_must_leave_a_drained_gpu_reads_who_drained_it_and_why(monkeypatch, tmp_path):
+    """The operator's words are in the notice, and stand with the kernel when it has gone on without its GPU."""
+
+    async def story(broker):
+        async with a_lab(broker, tmp_path) as lab:
+            _, kernel = await lab.start()
+            held = await lab.reserve(kernel)
+            await until(lambda: lab.view(kernel).pinned, "the pin")
+            await asyncio.to_thread(broker.client.drain, held.devices[0], "node maintenance")
+            said = f"drained by {broker.client.status().caller}: node maintenance"
+            await until(lambda: lab.kernels.kernels[kernel].notice is not None, "the notice")
+            assert lab.kernels.kernels[kernel].notice.detail == said
+            await lab.ended(held.id, 40)
+            await until(lambda: lab.view(kernel).workload is None, "the end")
+            assert f"its GPU is taken out of service ({said})" in lab.view(kernel).reason
+
+    with a_lab_broker(monkeypatch, reservation_grace_seconds=12) as broker:
+        play(lambda: story(broker))
+
+
 def test_what_is_given_back_elsewhere_is_taken_from_the_kernel(monkeypatch, tmp_path):
     """`jupyter gpu release` in a terminal: the process must not go on seeing what is nobody's."""
 
