@@ -8,7 +8,6 @@ import json
 import os
 import pwd
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -27,6 +26,7 @@ from tornado.websocket import websocket_connect
 from jupyter_gpu.client import Client
 from jupyter_gpu.errors import GpuError
 from tests.nvml.board import Board
+from tests.ports import free_port
 
 ROOT = Path(__file__).parents[2]
 #: Team -> its members.
@@ -100,13 +100,6 @@ def until(condition: Callable[[], object], what: str, *, seconds: float = 30) ->
     while not condition():
         assert time.monotonic() < deadline, f"not within {seconds} s: {what}"
         time.sleep(0.2)
-
-
-def free_port() -> int:
-    """A port that nobody listens on now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 @dataclass
@@ -261,6 +254,11 @@ class Hub:
             self._process.send_signal(number)
             self._process.wait(60)
             self._process = None
+
+    def upgrade_db(self) -> None:
+        """As an admin does while it is down: its configuration, ours in it, is read, and nothing is started."""
+        words = [sys.executable, "-m", "jupyterhub", "upgrade-db", "-f", str(self.config)]
+        subprocess.run(words, cwd=self.root, env=self.environment, check=True, capture_output=True)
 
     def clear(self) -> None:
         """Stop all servers and end all work, so that the next test begins as the first."""

@@ -76,7 +76,10 @@ async def look_on(hub, user):
 
 
 def test_only_who_computes_outlives_the_culler(hub, tmp_path):
-    """A cell in silence is work; an open page, a GPU that is only held and a job of the queue keep no server."""
+    """A cell in silence is work; an open page, a GPU that is only held and a job of the queue keep no server.
+
+    jupyterhub/jupyterhub#1498, jupyter/notebook#3932
+    """
     go = tmp_path / "go"
     hub.spawn("ana", gpu_profile="one").raise_for_status()
     hub.kernel("ana").begin(SILENT.format(str(go)))

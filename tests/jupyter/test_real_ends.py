@@ -14,6 +14,7 @@ from pathlib import Path
 import httpx
 import pytest
 
+from jupyter_gpu.jupyter.standing import word_of
 from jupyter_gpu.model import State
 from tests.ports import free_port
 
@@ -82,6 +83,28 @@ def test_what_a_cell_has_started_does_not_keep_a_gpu_that_somebody_else_gets(bro
             await lab.shut_down(session)
             await asyncio.to_thread(broker.client.wait, waiting.id, "active", 40)
             assert not is_alive(child)
+
+    play(story)
+
+
+def test_idle_time_of_a_kernel_that_crashed_in_a_cell_begins_at_its_restart(broker, tmp_path):
+    """Nobody listens, so nothing of the new process tells: not busy for ever (jupyter-server/jupyter_server#1395)."""
+
+    async def story():
+        async with a_lab(broker, tmp_path) as lab:
+            _, kernel, held = await pinned_at_start(lab)
+            await lab.run(kernel, "while True: pass", wait=False)
+            await until(lambda: lab.view(kernel).execution_state == "busy", "it computes")
+            before, killed_at = lab.pid(kernel), time.time()
+            os.kill(before, signal.SIGKILL)
+            await until(lambda: lab.pid(kernel) not in (None, before), "the automatic restart")
+            (shown,) = (await lab.client.get("jupyter-gpu/kernels")).json()["items"]
+            assert (shown["execution_state"], shown["reason"]) == ("idle", "restarted after a crash")
+            assert shown["last_activity"] >= killed_at
+            kept = lab.kernels.kernels[kernel]
+            assert word_of(kept, kept.manager) == {"busy": False, "idle_since": shown["last_activity"]}
+            assert (await lab.lease(held.id)).state is State.ACTIVE
+            await lab.ready(kernel)  # Jupyter cannot shut down one that is about to restart
 
     play(story)
 
