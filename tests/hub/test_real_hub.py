@@ -222,7 +222,7 @@ def test_a_server_killed_while_the_hub_is_down_is_noticed_at_its_return(hub):
 def test_servers_and_jobs_outlive_a_restart_of_the_hub(hub, tmp_path, way):
     """The server keeps its lease and its kernel, the job its process (jupyterhub/jupyterhub#5107).
 
-    Also where the signal goes to all that the hub has started, as a service manager may send it; and an upgrade between.
+    Also where the signal goes to all that the hub has started, as a service manager may send it, and over an upgrade.
     """
     hub.spawn("ana", gpu_profile="one").raise_for_status()
     kernel = hub.kernel("ana")
