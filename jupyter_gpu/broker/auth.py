@@ -12,6 +12,7 @@ names them in headers that are refused from everybody else.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import hashlib
 import hmac
 import os
@@ -83,7 +84,7 @@ class Gate:
     async def admit(self, handler: RequestHandler, operators: Collection[str] = ()) -> Caller:
         """Say who calls, or raise NotAllowed."""
         request = handler.request
-        peer, visit = peer_of(request), visit_of(_stream(request))
+        peer = peer_of(request)
         if peer is None:
             self._refuse_web_pages(request)
         # Who shows a token wants to be judged by it, even where the socket alone would do.
@@ -91,12 +92,19 @@ class Gate:
         if not shown:
             self.refuse_for_others(request.headers)
         if shown or peer is None:
-            caller = await (self._bearer(token_of(shown), handler) if shown else self._visitor(handler))
-            self.let_in(request, caller)
+            with self.judging(request):
+                caller = await (self._bearer(token_of(shown), handler) if shown else self._visitor(handler))
+                self.let_in(request, caller)
             return caller
-        if visit is not None:
+        if (visit := visit_of(_stream(request))) is not None:
             visit.admitted()
         return await self._account(peer, operators)
+
+    @staticmethod
+    def judging(request: HTTPServerRequest) -> contextlib.AbstractContextManager[None]:
+        """While it is found out who it is, maybe by asking a hub, this connection makes room for nobody."""
+        visit = visit_of(_stream(request))
+        return contextlib.nullcontext() if visit is None else visit.judged()
 
     @staticmethod
     def let_in(request: HTTPServerRequest, caller: Caller) -> None:

@@ -1,9 +1,10 @@
 """How many connections anybody may hold open: nobody locks the others out by opening more than there is room for.
 
 Each account has a budget on the Unix socket, and each bearer of a token one on TCP; who has not said yet who they are
-shares a small one, and is sent away unless a whole request comes soon. What is admitted counts but is never cut: a
-stream may last for days. All together leave descriptors for the broker's own files. Root and operators have no budget
-of their own, so there is always somebody who can look.
+shares a small one, and is sent away unless a whole request comes soon, or when others come and there is no room: who
+says nothing for longest goes first. So nobody shuts that door by standing in it, and who says at once who they are gets
+through. What is admitted counts but is never cut: a stream may last for days. All together leave descriptors for the
+broker's own files. Root and operators have no budget of their own, so there is always somebody who can look.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import socket
 import ssl
 import struct
 from collections import Counter
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterator
 from typing import Any, NamedTuple
 
 import msgspec
@@ -24,7 +25,8 @@ from tornado.iostream import IOStream, SSLIOStream
 from ..errors import LimitExceeded
 
 MOST_OF_ONE = 256
-MOST_STRANGERS = 64
+#: Several times as many as are accepted before those who came are read: who speaks at once is heard.
+MOST_STRANGERS = 256
 #: A request's header comes within so long, or its connection is closed.
 HEADER_SECONDS = 10.0
 #: Descriptors that no visit gets: for the store, the supervisors, logs that are read, other programs' output.
@@ -59,6 +61,15 @@ class Visit(IOStream):
         self._deadline: asyncio.TimerHandle | None = asyncio.get_running_loop().call_later(
             book.header_seconds, self.close
         )
+
+    @contextlib.contextmanager
+    def judged(self) -> Iterator[None]:
+        """They have said who they are, and a hub may be asked about it: meanwhile they make room for nobody."""
+        self._book.hear(self)
+        try:
+            yield
+        finally:
+            self._book.judge(self)
 
     def admitted(self, bearer: str | None = None) -> None:
         """A whole header has come, from somebody who is known; `bearer` names who came over TCP."""
@@ -98,6 +109,8 @@ class Book:
         self._most_strangers = min(most_strangers, self._most // 8)
         self.header_seconds = header_seconds
         self._open: Counter[Hashable] = Counter()
+        #: Strangers who have not said who they are, or did in vain, those who wait longest first.
+        self._silent: dict[Visit, None] = {}
         #: Accounts without a budget; operators are known once they have asked something.
         self._free = {0}
 
@@ -110,8 +123,11 @@ class Book:
         """Let a new connection in; None, and it is closed with a word of why, where there is no room for it."""
         peer = peer_of_socket(sock)
         key: Hashable = _STRANGERS if peer is None else peer.uid
+        if key is _STRANGERS and not self._has_room(key):
+            self._make_room()
         if not self._has_room(key):
-            _send_away(sock, "account" if peer is not None else "caller without a token that was read", tls)
+            _tell(sock, _STRANGER if peer is None else "account", is_secret=tls is not None)
+            sock.close()
             return None
         if tls is None:
             visit = Visit(sock, self, key)
@@ -119,7 +135,28 @@ class Book:
             secret = tls.wrap_socket(sock, server_side=True, do_handshake_on_connect=False)
             visit = SecretVisit(secret, self, key)
         self._open[key] += 1
+        if key is _STRANGERS:
+            self._silent[visit] = None
         return visit
+
+    def _make_room(self) -> None:
+        """Send away the stranger who says nothing for longest."""
+        visit = next(iter(self._silent), None)
+        if visit is not None:
+            _tell(visit.socket, _STRANGER, is_secret=isinstance(visit, SecretVisit))
+            visit.close()
+
+    def hear(self, visit: Visit) -> None:
+        """A stranger has said who they are; of very many of those some stay behind whoever is known at once."""
+        if self._open[_STRANGERS] - len(self._silent) < self._most_strangers // 2:
+            self._silent.pop(visit, None)
+
+    def judge(self, visit: Visit) -> None:
+        """It is known whether they are; who is still a stranger has said nothing."""
+        if visit.key is _STRANGERS and not visit.closed():
+            self._silent[visit] = None
+        else:
+            self._silent.pop(visit, None)
 
     def free(self, uid: int, *, is_free: bool) -> None:
         """Whether an account is an operator's, which needs no budget."""
@@ -140,6 +177,7 @@ class Book:
 
     def leave(self, visit: Visit) -> None:
         """It is closed."""
+        self._silent.pop(visit, None)
         self._open[visit.key] -= 1
         if not self._open[visit.key]:
             del self._open[visit.key]
@@ -153,19 +191,19 @@ class Book:
         return self._open[key] < most and self.open < self._most
 
 
+_STRANGER = "caller without a token that was read"
 _TOO_MANY = "This {} holds as many connections to the broker as one may."
 _HINT = "Close some; whoever holds them is shown by `ss -xp` or `ss -tp`."
 
 
-def _send_away(sock: socket.socket, who: str, tls: ssl.SSLContext | None) -> None:
-    if tls is not None:  # no word of ours could be read before a handshake
-        sock.close()
+def _tell(sock: socket.socket, who: str, *, is_secret: bool) -> None:
+    """Say why they are sent away, where that could be read: not before a handshake."""
+    if is_secret:
         return
     body = msgspec.json.encode(LimitExceeded(_TOO_MANY.format(who), hint=_HINT).to_body())
     head = f"HTTP/1.1 429 Too Many Requests\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n"
     with contextlib.suppress(OSError):
         sock.send(f"{head}Connection: close\r\n\r\n".encode() + body, socket.MSG_DONTWAIT)
-    sock.close()
 
 
 def visit_of(stream: object) -> Visit | None:

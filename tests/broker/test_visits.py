@@ -114,18 +114,46 @@ def test_strangers_share_a_small_budget_and_leave_the_socket_alone(tmp_runtime: 
 
     async def story() -> None:
         async with served(tmp_runtime.runtime_dir, Book(most_strangers=2)) as (uds, port):
-            first, second = await say(port, HALF), await say(port, b"")
-            reader, writer = await say(port, b"")
-            assert (await heard(reader)).startswith(b"HTTP/1.1 429")
-            writer.close()
+            first, second, third = await say(port, HALF), await say(port, b""), await say(port, b"")
+            assert (await heard(first[0])).startswith(b"HTTP/1.1 429")
+            assert b"limit-exceeded" in await first[0].read()
             local, local_writer = await say(uds, HALF + b"\r\n")
             assert b" 200 " in await heard(local)
-            first[1].write(b"Authorization: Bearer token-of-ada\r\n\r\n")
-            assert b" 200 " in await heard(first[0])
-            third = await say(port, HALF + b"Authorization: Bearer token-of-ada\r\n\r\n")
+            second[1].write(HALF + b"Authorization: Bearer token-of-ada\r\n\r\n")
+            assert b" 200 " in await heard(second[0])
+            fourth = await say(port, HALF + b"Authorization: Bearer token-of-ada\r\n\r\n")
+            assert b" 200 " in await heard(fourth[0])
+            third[1].write(HALF + b"Authorization: Bearer token-of-ada\r\n\r\n")
             assert b" 200 " in await heard(third[0])
-            for writer in (local_writer, first[1], second[1], third[1]):
+            for writer in (local_writer, first[1], second[1], third[1], fourth[1]):
                 writer.close()
+
+    play(story)
+
+
+def test_nobody_shuts_the_door_by_standing_in_it(tmp_runtime: Places) -> None:
+    """Who opens as many connections as strangers may, again and again, keeps nobody out who shows a token."""
+
+    async def story() -> None:
+        book = Book(most_strangers=8)
+        async with served(tmp_runtime.runtime_dir, book) as (_, port):
+
+            async def stand() -> None:
+                while True:
+                    reader, writer = await say(port, b"")
+                    with closing(writer):
+                        await heard(reader)
+
+            crowd = [asyncio.ensure_future(stand()) for _ in range(8)]
+            while book.open < 8:
+                await asyncio.sleep(0.01)
+            for _ in range(10):
+                reader, writer = await say(port, HALF + b"Authorization: Bearer token-of-ada\r\n\r\n")
+                assert b" 200 " in await heard(reader)
+                writer.close()
+            for it in crowd:
+                it.cancel()
+            await asyncio.gather(*crowd, return_exceptions=True)
 
     play(story)
 

@@ -100,8 +100,9 @@ class HubPage(_AtTheHub):
         # As it was asked for, without what a proxy or a slip made of it: it is where they come back to.
         self.request.uri = self.application.link(self.request)
         hub = self.hub_auth
-        model = await hub.get_user(self, sync=False)
-        known = None if model is None else await hub.whois(hub.get_token(self, in_cookie=True))
+        with self.gate.judging(self.request):
+            model = await hub.get_user(self, sync=False)
+            known = None if model is None else await hub.whois(hub.get_token(self, in_cookie=True))
         if known is None:
             self.redirect(self.get_login_url())
             return
@@ -127,6 +128,13 @@ class Callback(_AtTheHub, HubOAuthCallbackHandler):
     async def prepare(self) -> None:
         """Know who has signed in already, without waiting for it later."""
         self.current_user = await self.hub_auth.get_user(self, sync=False)
+
+    async def get(self) -> None:
+        """Have the hub make a token of its code, and go where they wanted to."""
+        with self.gate.judging(self.request):
+            found = super().get()
+            if found is not None:
+                await found
 
 
 #: What every service with pages has; below its prefix.
