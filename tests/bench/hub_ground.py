@@ -31,8 +31,8 @@ from jupyter_gpu.errors import GpuError
 from jupyter_gpu.jupyter.spawner import with_gpus
 from tests.hub.fake_hub import RESEARCHER, FakeHub, a_hub
 from tests.hub.ground import DIGEST
-from tests.hub.hub import free_port
 from tests.hub.spawn_ground import Hall
+from tests.ports import free_port
 
 USERS, TEAMS, DEVICES = 200, 8, 64
 NAMES = tuple(f"user-{number:03}" for number in range(USERS))

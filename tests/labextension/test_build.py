@@ -25,7 +25,7 @@ SOURCE = ROOT / "labextension"
 BUILT = ROOT / "jupyter_gpu" / "labextension"
 PAGE = ROOT / "jupyter_gpu" / "page"
 MOST_BUNDLE_BYTES = 250_000
-NO_NODE = "needs what npm installs: (cd labextension && npm ci)"
+NO_NODE = "needs Node and what its npm installs: install nodejs and npm, then (cd labextension && npm ci)"
 
 
 @pytest.fixture
