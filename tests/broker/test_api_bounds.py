@@ -1,7 +1,9 @@
 """Nobody's ask takes time or memory from the others, nor puts into a table what a terminal would obey."""
 
+import asyncio
 import base64
 import json
+from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
@@ -33,6 +35,40 @@ def test_millions_of_words_are_refused_before_they_are_decoded(
 
     play(story)
     assert not decoded
+
+
+def test_who_sends_very_much_at_a_time_and_slowly_holds_bounded_memory(
+    tmp_runtime: Places, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What one caller may be sending at a time is bounded, takes nothing from others, and is free again afterwards."""
+    monkeypatch.setattr("jupyter_gpu.broker.api.application.MOST_HELD_BYTES", 1 << 20)
+    part = b" " * (300 << 10)
+
+    async def story() -> None:
+        async with an_api(tmp_runtime.runtime_dir) as broker:
+            gate, begun = asyncio.Event(), [asyncio.Event() for _ in range(3)]
+
+            async def slowly(number: int) -> AsyncIterator[bytes]:
+                yield part
+                begun[number].set()
+                await gate.wait()
+                yield json.dumps({"kind": "reservation"}).encode()
+
+            ada = broker.as_("ada")
+            slow = [asyncio.ensure_future(ada.post("/workloads", content=slowly(n))) for n in range(3)]
+            await asyncio.gather(*(it.wait() for it in begun))
+            while sum(it.held_bytes for it in broker.application._under_way) < 3 * len(part):
+                await asyncio.sleep(0.01)
+            answer = await ada.post("/workloads", content=part + b"{}")
+            assert (answer.status_code, answer.json()["code"]) == (422, "limit-exceeded")
+            assert (await ada.post("/workloads", json={"kind": "reservation"})).is_success
+            for_grace = await broker.as_("grace").post("/workloads", content=part + b'{"kind": "reservation"}')
+            assert for_grace.is_success
+            gate.set()
+            assert all(it.is_success for it in await asyncio.gather(*slow))
+            assert (await ada.post("/workloads", content=part + b'{"kind": "reservation"}')).is_success
+
+    play(story)
 
 
 def test_a_script_of_the_largest_size_is_not_counted() -> None:
@@ -127,3 +163,21 @@ def test_numbers_that_no_calendar_has_are_refused(tmp_runtime: Places, ask: dict
 def test_a_plain_ask_passes() -> None:
     """Nothing of the above is said of what people really ask."""
     check_words(SubmitBody(kind=Kind.JOB, name="run(c=1,2)#1 'é'", spec=JobSpec(argv=("true",), folder="/")))
+
+
+def test_parts_of_logs_that_are_being_taken_count_too(tmp_runtime: Places, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What an answer holds until its caller has taken it is bounded for each, and free again after that."""
+    monkeypatch.setattr("jupyter_gpu.broker.api.application.MOST_HELD_BYTES", 1 << 20)
+
+    async def story() -> None:
+        async with an_api(tmp_runtime.runtime_dir) as broker:
+            ada = broker.as_("ada")
+            id_ = (await ada.post("/workloads", json=job())).json()["id"]
+            broker.engine.log_path(id_, 1).write_bytes(b"x" * (2 << 20))
+            refused = await ada.get(f"/workloads/{id_}/log?limit={2 << 20}")
+            assert (refused.status_code, refused.json()["code"]) == (422, "limit-exceeded")
+            for offset in (0, 1 << 20):
+                part = await ada.get(f"/workloads/{id_}/log?limit={1 << 20}&offset={offset}")
+                assert (part.status_code, len(part.content)) == (200, 1 << 20)
+
+    play(story)

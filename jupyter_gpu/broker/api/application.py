@@ -19,6 +19,7 @@ from ...model import World
 from ..auth import Gate
 from .account import Looks
 from .base import PREFIX, Base, Unknown, quoted, stopped
+from .bounds import MOST_HELD_BYTES
 from .scripts import Scripts
 
 if TYPE_CHECKING:
@@ -95,6 +96,11 @@ class Api(Application):
         self._under_way.discard(handler)
         if not self._under_way:
             self._is_through.set()
+
+    def may_hold(self, name: str, more_bytes: int) -> bool:
+        """Whether so much more of a body or an answer may be kept for a caller, beside what is kept of their others."""
+        held = sum(it.held_bytes for it in tuple(self._under_way) if it.held_bytes and it.caller.name == name)
+        return held + more_bytes <= MOST_HELD_BYTES
 
     async def close(self) -> None:
         """Send away who waits and refuse who comes; what is about to be decided still gets its answer."""

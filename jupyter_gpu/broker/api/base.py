@@ -24,7 +24,7 @@ from ...errors import BrokerUnavailable, Conflict, GpuError, InvalidAsk, NotAllo
 from ...model import Caller, Command, DeviceView, Forget, Kind, MarkedView, Scope, Workload, WorkloadView
 from ...versions import HEADER, misfit
 from . import views
-from .bounds import check_size
+from .bounds import check_size, too_much
 
 if TYPE_CHECKING:
     from ..loop import Loop
@@ -119,6 +119,9 @@ class Base(RequestHandler):
         """Begin without a body and with nobody to tell when the connection closes."""
         self._received: list[bytes] = []
         self._room = BODY_BYTES
+        #: Of a body or an answer that are kept until they are read.
+        self.held_bytes = 0
+        self._is_one_too_many = False
         self._closed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     def set_default_headers(self) -> None:
@@ -154,19 +157,31 @@ class Base(RequestHandler):
 
     def data_received(self, chunk: bytes) -> None:
         """Keep a part of the body, as long as there is room."""
+        if self._finished:  # refused, and still sending
+            return
         self._room -= len(chunk)
-        if self._room >= 0:
-            self._received.append(chunk)
-        else:
-            self._received.clear()
+        more = self.held_bytes + len(chunk)
+        self._is_one_too_many |= more > BODY_BYTES and not self.application.may_hold(self.caller.name, len(chunk))
+        if self._room < 0 or self._is_one_too_many:
+            self._let_go()
+            return
+        self.held_bytes = more
+        self._received.append(chunk)
+
+    def _let_go(self) -> None:
+        """Keep nothing of the body."""
+        self._received.clear()
+        self.held_bytes = 0
 
     def on_connection_close(self) -> None:
         """The caller went away, or the broker stops: what waits on their behalf need wait no more."""
+        self._let_go()
         if not self._closed.done():
             self._closed.set_result(None)
 
     def on_finish(self) -> None:
         """Answered, whatever the answer was."""
+        self._let_go()
         self.application.leave(self)
 
     @property
@@ -178,6 +193,8 @@ class Base(RequestHandler):
 
     def must_fit(self) -> None:
         """Refuse a body that was too large to keep."""
+        if self._is_one_too_many:
+            raise too_much(self.caller.name)
         if self._room < 0:
             raise TooLarge(f"The request has {-self._room} bytes more than are taken here.", hint="Send less at once.")
 

@@ -19,6 +19,8 @@ from ...units import MAX_SECONDS
 
 #: All of a body but its script: twice what Linux hands to a program, and the rest.
 MOST_BYTES = 3 << 20
+#: What one caller may be sending and taking at a time: a few scripts of the largest size, or parts of logs.
+MOST_HELD_BYTES = 128 << 20
 #: Quotes in it: a hundred thousand words are decoded in some hundredths of a second, meanwhile nobody is served.
 MOST_QUOTES = 200_000
 MOST_VARIABLES = 10_000
@@ -57,6 +59,13 @@ def check_size(raw: bytes) -> None:
         )
     if (quotes := raw.count(b'"')) > MOST_QUOTES:
         raise LimitExceeded(f"The ask has {quotes // 2} words; {MOST_QUOTES // 2} are the most.", hint="Use a file.")
+
+
+def too_much(name: str) -> LimitExceeded:
+    """Of one who sends or takes more at a time than is kept for one."""
+    return LimitExceeded(
+        f"{name} sends or takes more than {MOST_HELD_BYTES} bytes at once.", hint="Do one after the other."
+    )
 
 
 def check_spec(spec: JobSpec) -> None:

@@ -14,6 +14,7 @@ import msgspec
 from ...errors import NotAllowed, NotFound
 from ...model import Kind, Scope, State, Workload
 from .base import Base, endpoint
+from .bounds import too_much
 
 #: How often a log that is followed is looked at: a file that grows tells nobody.
 LOOK_SECONDS = 0.2
@@ -58,12 +59,18 @@ class Log(Base):
         # Asked before the file is read: what is written after the answer is no was written before it.
         is_complete = is_over(it, attempt)
         path = self.loop.log_path(it.id, attempt)
+        if not self.application.may_hold(self.caller.name, query.limit):
+            raise too_much(self.caller.name)
+        self.held_bytes = query.limit
         offset, data = await asyncio.to_thread(read_part, path, query.offset, query.limit)
+        self.held_bytes = len(data)
         more = is_complete and len(data) == query.limit
         self.set_header("X-Attempt", str(attempt))
         self.set_header("X-Next-Offset", str(offset + len(data)))
         self.set_header("X-Log-Complete", "true" if is_complete and not more else "false")
-        self.finish(data)
+        self.set_header("Content-Length", str(len(data)))
+        self.write(data)
+        await self.flush()
 
     async def _follow(self, it: Workload, query: LogQuery) -> None:
         while query.attempt is None and it.attempt == 0 and it.state is not State.ENDED:
