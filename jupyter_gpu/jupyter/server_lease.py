@@ -67,11 +67,23 @@ class ServerLease:
         self._most_ahead, self._event, self.phase = 0, None, Phase.NONE
 
     async def take(
-        self, profile: Profile, holder: str, *, waits: bool, longest_seconds: float, team: str | None = None
+        self,
+        profile: Profile,
+        holder: str,
+        *,
+        waits: bool,
+        longest_seconds: float,
+        join_line: Callable[[], None],
+        team: str | None = None,
     ) -> tuple[WorkloadView, tuple[DeviceView, ...]]:
-        """Ask, and wait so long: the workload as it stands then, and the devices that it got, if it got any."""
+        """Ask, and wait so long: the workload as it stands then, and the devices that it got, if it got any.
+
+        `join_line` is called before it waits in line, and raises where it must not.
+        """
         self._tell(Phase.ASKING, f"Asking for “{title_of(profile)}”.", _ASKED)
         it = await self._submit(profile, holder, team)
+        if waits and it.state is State.QUEUED:
+            join_line()
         async with self._open() as client:
             it = await self._until_active(client, it, profile, time.monotonic() + longest_seconds, waits=waits)
             if it.state is not State.ACTIVE:

@@ -15,6 +15,7 @@ import time
 from collections.abc import AsyncGenerator, Coroutine, Mapping
 from inspect import isawaitable
 from typing import Any
+from weakref import WeakSet
 
 import msgspec
 from jupyterhub.spawner import Spawner
@@ -31,6 +32,9 @@ from .refusals import Refused, no_answer, refused
 from .server_lease import ServerLease
 from .spawn_options import SpawnOptions
 from .whereabouts import whereabouts
+
+#: Starts that wait in line now, in all of the hub.
+_IN_LINE: WeakSet[GpuSpawner] = WeakSet()
 
 
 class GpuSpawner(SpawnOptions, Spawner):
@@ -134,6 +138,7 @@ class GpuSpawner(SpawnOptions, Spawner):
                 waits=choice.waits,
                 longest_seconds=self._gpu_patience(choice),
                 team=choice.team,
+                join_line=self._gpu_join_line,
             )
         except (BrokerUnavailable, TimeoutError, OSError) as error:
             self.log.warning("%s cannot be asked for: %s", profile.name, str(error) or "no answer in time")
@@ -141,6 +146,8 @@ class GpuSpawner(SpawnOptions, Spawner):
         except GpuError as error:
             seen = await self._gpu_offers(choice.team)
             raise refused(error, ways=() if seen is None else prospects.instead(choice, seen)) from error
+        finally:
+            _IN_LINE.discard(self)
         if it.state is State.ACTIVE:
             return Share(devices, it.id, profile.for_kernels)
         await lease.give_back()
@@ -167,6 +174,23 @@ class GpuSpawner(SpawnOptions, Spawner):
         comes_soon = it.waiting is WaitingReason.CLEARING and not it.yielding
         if it.never or not (choice.waits or comes_soon):
             raise self._gpu_not_now(choice, seen, None)
+        if choice.waits:
+            self._gpu_join_line()
+
+    def _gpu_join_line(self) -> None:
+        """Wait, if that leaves the hub room for the starts of others: it counts a start that waits as one under way.
+
+        With `concurrent_spawn_limit` of these nobody's server would start, with a GPU or without.
+        """
+        others = _IN_LINE - {self}
+        mine = next((it for it in others if it.user.name == self.user.name), None)
+        limit = self.user.settings.get("concurrent_spawn_limit", 0)
+        if mine is not None:
+            called = f"Your server “{mine.name}”" if mine.name else "Your usual server"
+            raise _no_place(f"{called} waits in line for a GPU already, and one at a time may.", "stop that one")
+        if limit and len(others) >= max(1, limit // 2):
+            raise _no_place(f"As many servers wait in line for a GPU as may: {len(others)}.", "try later")
+        _IN_LINE.add(self)
 
     @staticmethod
     def _gpu_not_now(choice: Choice, seen: Seen | None, waited_seconds: int | None) -> Refused:
@@ -350,6 +374,11 @@ def _class_of(name: str) -> type[Spawner]:
     if not (isinstance(cls, type) and issubclass(cls, Spawner)):
         raise InvalidAsk(f"spawner_class: {name!r} is no spawner.", hint="Name a class that the hub could start with.")
     return cls
+
+
+def _no_place(why: str, instead: str) -> Refused:
+    ways = (instead, "start without a GPU")
+    return Refused(f"{why} So this one was not started.", ways, reason="gpu_capacity", status_code=409)
 
 
 async def _done(work: Any) -> None:

@@ -427,6 +427,47 @@ def test_who_waits_in_line_sees_the_place_and_starts_when_it_is_their_turn(tmp_r
     play(story)
 
 
+@pytest.mark.parametrize("limit", [100, 2])
+def test_starts_that_wait_leave_the_hub_room_for_others(tmp_runtime, limit):
+    """It counts each as a start under way: one person with many named servers could keep everybody from starting."""
+
+    async def story():
+        async with a_hall(tmp_runtime.runtime_dir, gpu_wait_seconds=60) as (hall, serving):
+            taken = await occupy(serving)
+            waits = {"gpu_profile": "one", "gpu_wait": True}
+            first, second = hall.user("ana"), hall.user("ana" if limit == 100 else "ben")
+            second.settings["concurrent_spawn_limit"] = first.settings["concurrent_spawn_limit"] = limit
+            starting = asyncio.ensure_future(first.spawn("", options=waits))
+
+            async def is_waiting() -> bool:
+                return bool(await reservations(serving, "ana"))
+
+            await until(is_waiting)
+            with pytest.raises(SpawnException) as refused:
+                await second.spawn("more", options=waits)
+            said = {
+                100: "Your usual server waits in line for a GPU already, and one at a time may. So this one was not "
+                "started. What you can do now: stop that one; or start without a GPU.",
+                2: "As many servers wait in line for a GPU as may: 1. So this one was not started. What you "
+                "can do now: try later; or start without a GPU.",
+            }
+            assert refused.value.jupyterhub_message == said[limit]
+            await second.spawn("cpu", options={"gpu_profile": "none"})
+            assert len(await reservations(serving, "ana")) == 1
+            await leave(serving, taken)
+            await starting
+            await second.stop("cpu")
+            await first.stop("")
+            await occupy(serving)
+            again = asyncio.ensure_future(first.spawn("", options=waits))
+            await until(is_waiting)
+            again.cancel()
+            with pytest.raises((asyncio.CancelledError, SpawnException)):
+                await again
+
+    play(story)
+
+
 @pytest.mark.parametrize("how", ["cancelled", "stopped", "ended by somebody"])
 def test_who_leaves_while_waiting_leaves_the_line(tmp_runtime, how):
     """The hub cancels a start that is interrupted, and stops it; an operator may end the reservation."""
