@@ -10,6 +10,7 @@ from .placing import Where, where
 
 #: So often a server is told of anew: the broker keeps it in memory, and may have been started since.
 AGAIN_SECONDS = 60.0
+_MOST_SHOWN = 100
 _CONTAINER = re.compile(r"[0-9a-f]{64}")
 
 
@@ -24,7 +25,7 @@ def whereabouts(spawner: Any, holder: Holder) -> ServerBody | None:
     if holder.pid is None and not container:
         return None
     name = holder.name.partition("/")[2]
-    title = str(getattr(spawner, "display_name", "") or "")
+    title = _shown(str(getattr(spawner, "display_name", "") or ""))
     return ServerBody(
         name=name,
         title="" if title == name else title,
@@ -33,3 +34,8 @@ def whereabouts(spawner: Any, holder: Holder) -> ServerBody | None:
         boot_id=holder.boot_id,
         container=container,
     )
+
+
+def _shown(title: str) -> str:
+    """As it may be shown. Its owner may change it at each start, and must not thereby keep the broker from hearing."""
+    return "".join(sign for sign in title if sign.isprintable())[:_MOST_SHOWN].strip()

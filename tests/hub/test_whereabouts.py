@@ -101,6 +101,24 @@ def test_a_process_that_is_not_here_says_nothing(more: dict[str, Any], seen: boo
     play(story)
 
 
+@pytest.mark.parametrize("title", ["\x1b[2Jbig", "\u202egib", "x" * 255, "\n", "big \x00\ud800"])
+def test_no_title_keeps_the_broker_from_hearing_where_a_server_runs(tmp_runtime: Places, title: str) -> None:
+    """A user may give a server another one at each start, and what is in it would be nobody's."""
+    spawner = SimpleNamespace(display_name=title)
+    body = whereabouts(spawner, process_holder("server", "ana/big", os.getpid()))
+    assert body is not None
+
+    async def story() -> None:
+        async with a_service(tmp_runtime.runtime_dir) as it, client_of(it, "ana") as client:
+            await client.tell_server(body)
+            found = server_here(it)
+            assert found is not None
+            assert (found.owner, found.name) == ("ana", "big")
+            assert found.called.isprintable()
+
+    play(story)
+
+
 @pytest.mark.parametrize("more", [{"container": "docker"}, {"container": ID.upper()}, {"title": "\x1b[2J"}])
 def test_what_is_no_container_and_no_name_is_refused(more: dict[str, Any], tmp_runtime: Places) -> None:
     """422, and nothing is known by it."""
