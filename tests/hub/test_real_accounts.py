@@ -29,7 +29,7 @@ OF_A_SERVER = {
     "JPY_API_TOKEN": "token-of-old",
     "CONFIGPROXY_AUTH_TOKEN": "token-of-the-proxy",
     "JUPYTER_GPU_TOKEN": "token-for-gpus",
-    "JUPYTER_GPU_URL": "http://127.0.0.1:1",
+    "JUPYTER_GPU_URL": "http://the-service.example:1",
     "HOME": "/root",
     "USER": "root",
 }
