@@ -143,8 +143,13 @@ def check_word(what: str, word: str | None) -> None:
         return
     if len(word) > LONGEST_WORD:
         raise InvalidAsk(f"{what} has {len(word)} characters; {LONGEST_WORD} are the most.", hint="Shorten it.")
-    if _CONTROL.search(word):
+    if not is_plain(word):
         raise InvalidAsk(f"{what} holds control characters: {word[:60]!a}.", hint="Use letters, digits and signs.")
+
+
+def is_plain(word: str) -> bool:
+    """Whether it holds nothing that a terminal would obey, or that shows as something else than it is."""
+    return _CONTROL.search(word) is None
 
 
 def as_reason(text: str) -> str:

@@ -21,6 +21,7 @@ from tornado.web import RequestHandler
 
 from ...errors import NotAllowed
 from ...model import Caller, Scope
+from ..api.bounds import is_plain
 from ..auth import Gate, TokenRule
 from ..visits import Book, Peer
 from .accounts import Accounts
@@ -112,6 +113,12 @@ class HubGate(Gate):
             raise NotAllowed(
                 f"The name {name!r} is that of a token of this broker, so no user of the hub can have it here.",
                 hint="An admin names the token otherwise in GpuBroker.tokens.",
+            )
+        if not is_plain(name):
+            # Others read it in tables, logs and messages.
+            raise NotAllowed(
+                f"The name {name[:80]!a} holds control characters, so it can be nobody's here.",
+                hint="An admin of the hub renames the user.",
             )
         runs_as = await self.accounts.of(name)
         return Caller(
