@@ -25,6 +25,8 @@ from .opening import MISSING, OPENED, REFUSED, try_to_open
 DEADLINE_SECONDS = 10.0
 #: What all who use any GPU open has no number; of MIG's capabilities the first two are for who configures and watches.
 _NODE = re.compile(r"nvidia\d+|nvidia-cap(?![12]$)\d+")
+#: What a process may stand in besides a container.
+UNIT = "systemd unit"
 #: The innermost of what a cgroup belongs to.
 _UNIT = re.compile(r"/[^/\n]+\.service$", re.MULTILINE)
 _CONTAINER = re.compile(r"docker|kubepods|containerd|libpod|crio|lxc")
@@ -157,7 +159,13 @@ def _by_what(refused: Sequence[str], here: Surroundings) -> str:
     """What keeps it, as far as that shows; nothing where it does not."""
     if refused and all(is_closed_by_mode(node) for node in refused):
         return "file permissions"
-    return "systemd" if _UNIT.search(here.cgroups) else "container" if here.in_container else ""
+    where = standing(here)
+    return "systemd" if where == UNIT else where
+
+
+def standing(here: Surroundings) -> str:
+    """In what a process stands; empty where that does not show."""
+    return UNIT if _UNIT.search(here.cgroups) else "container" if here.in_container else ""
 
 
 def is_closed_by_mode(node: str | Path) -> bool:
@@ -200,9 +208,14 @@ class Asking:
         self.done.set_result(None)
 
     @property
+    def answers(self) -> dict[str, str]:
+        """What each node answered by now; after the first that opens none is tried."""
+        return dict(self._answers)
+
+    @property
     def view(self) -> IsolationView:
         """What is known by now."""
-        return verdict(self.asked, dict(self._answers), surroundings())
+        return verdict(self.asked, self.answers, surroundings())
 
 
 def find_out(asked: Question, open_: Callable[[str], str] = try_to_open) -> IsolationView:

@@ -105,8 +105,9 @@ def _is_for_us(face: Face, it: WorkloadView) -> bool:
 
 def _taken(face: Face, it: WorkloadView, *, only_export: bool) -> WorkloadView:
     """Hold it with this shell, and say how to use it."""
-    from .reserve import shell_of, tell_held
+    from .reserve import refuse_useless, shell_of, tell_held
 
+    refuse_useless(face, it)
     if it.state == "active" and it.holder is None:
         it = face.client.move(it.id, shell_of(face))
     if not face.as_json:

@@ -6,7 +6,7 @@ import contextlib
 import os
 import re
 import shutil
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
@@ -114,7 +114,7 @@ def reserve(ctx: click.Context, /, **words: Any) -> int:
         it = face.client.move(it.id, holder)
     elif not it.devices and words["may_wait"]:
         it = _wait(face, it, words["timeout"])
-    _refuse_the_ended(it)
+    refuse_useless(face, it)
     if it.devices:
         tell_held(face, it, only_export=words["export"])
         return 0
@@ -145,7 +145,9 @@ def shell_of(face: Face) -> Holder:
 def send_reservation(face: Face, words: dict[str, Any], holder: Holder | None) -> WorkloadView:
     """Ask for what the words say."""
     from ..model import Kind, SubmitBody
+    from ..out_of_reach import refuse_in_vain
 
+    refuse_in_vain(face.client, environ_of(face))
     body = SubmitBody(
         kind=Kind.RESERVATION,
         ask=make_ask(face, words["count"], words["seconds"], words),
@@ -157,11 +159,19 @@ def send_reservation(face: Face, words: dict[str, Any], holder: Holder | None) -
     return send(face, body)
 
 
-def _refuse_the_ended(it: WorkloadView) -> None:
+def refuse_useless(face: Face, it: WorkloadView) -> None:
+    """Raise what keeps it from being used here: it is over, or this server cannot open what was granted."""
+    from ..out_of_reach import refuse_granted
     from .text import end_text
 
     if it.end is not None:
         raise LeaseLost(f"Reservation {it.id} ended before it was granted: {end_text(it)}.")
+    refuse_granted(face.client, it, environ_of(face))
+
+
+def environ_of(face: Face) -> Mapping[str, str]:
+    """Give the environment that this program runs in."""
+    return os.environ if face.environ is None else face.environ
 
 
 def _for_command(face: Face, words: dict[str, Any]) -> WorkloadView:
@@ -174,7 +184,7 @@ def _for_command(face: Face, words: dict[str, Any]) -> WorkloadView:
     it = send_reservation(face, words, process_holder("command"))
     if not it.devices and words["may_wait"]:
         it = _wait(face, it, words["timeout"])
-    _refuse_the_ended(it)
+    refuse_useless(face, it)
     if it.devices:
         return it
     _give_up(face, it.id)
@@ -265,7 +275,7 @@ def _become(face: Face, it: WorkloadView, command: tuple[str, ...]) -> NoReturn:
         f"Reservation {it.id} holds {held_by(face, it)}{until}. Ctrl-C goes to the command now; its end gives back."
     )
     face.flush()
-    environ = dict(os.environ if face.environ is None else face.environ) | pins.under(it.id, it.devices)
+    environ = dict(environ_of(face)) | pins.under(it.id, it.devices)
     try:
         spawn.become(command, environ)
     except OSError as error:

@@ -23,6 +23,7 @@ from ..errors import GpuError, LeaseLost
 from ..holding import process_holder
 from ..jupyter.live import cuda_is_loaded
 from ..model import Ask, Holder, JobSpec, Kind, Status, SubmitBody, WorkloadView, pack_bytes
+from ..out_of_reach import refuse_granted, refuse_in_vain
 from ..units import parse_bytes, parse_seconds
 from .hearing import heard
 from .naming import uuids_of
@@ -105,12 +106,14 @@ def reserve(
     )
     with contextlib.ExitStack() as stack:
         asked = stack.enter_context(Client()) if client is None else client
+        refuse_in_vain(asked)
         view = asked.submit(_placed(wanted, on, asked, devices), uuid.uuid4().hex)
         # Given back however the block ends, the wait for it included. If the broker is away, it sees us end.
         stack.callback(_give_back, asked, view.id)
         view = asked.wait(view.id, "active", wait_seconds)
         if view.end is not None:
             raise LeaseLost(f"Reservation {view.id} ended before it was granted: {view.detail or view.end}.")
+        refuse_granted(asked, view)
         stack.enter_context(heard(asked, view))
         with pinned(view.devices):
             yield Reservation(asked, view)

@@ -15,6 +15,7 @@ from typing import Any, Protocol
 
 from ..errors import LeaseLost, NotFound
 from ..model import EndReason, EvictionReason, Policy, State, WorkloadView
+from ..out_of_reach import HINT, why_in_vain
 from .keeper import Keeper, Kept
 from .standing import word_of
 
@@ -124,10 +125,15 @@ class Following:
     # -- held
 
     async def _is_given_up(self, it: WorkloadView) -> bool:
-        """Pin what was granted; what nobody takes in time is given back, so that nothing is held for nobody."""
+        """Pin what was granted. What cannot be opened here, or nobody takes in time, goes back: nobody could use it."""
         kept = self._kept
         if self._granted_at is None:
             self._granted_at = time.monotonic()
+            async with self._keeper.asking(kept) as client:
+                in_vain = await why_in_vain(client, it)
+            if in_vain:
+                await self._give_back(it, f"{in_vain[0].lower()}{in_vain[1:]} {HINT}".rstrip("."))
+                return True
             self._hands.changed()
         if kept.is_pinned or it.state is not State.ACTIVE:
             return False

@@ -18,6 +18,7 @@ from ..client import AsyncClient
 from ..errors import BrokerUnavailable, Conflict, GpuError, NotAllowed, NotFound
 from ..holding import kernel_holder
 from ..model import Kind, Policy, State, SubmitBody, WorkloadView
+from ..out_of_reach import refuse_granted_for, refuse_in_vain_for
 from .documents import KernelAsk, KernelView, PinAnswer
 from .following import Following, in_background, is_over
 from .keeper import Keeper, Kept, is_held_by, keep_for, refuse_twice, reservation_of
@@ -83,7 +84,9 @@ class Kernels(Keeper):
             name=self._name(kept),
             holder=kernel_holder(kept.kernel_id, kept.pid),
         )
+        await refuse_in_vain_for(client)
         view = await client.submit(body, f"kernel {kept.kernel_id} {uuid4().hex}")
+        await refuse_granted_for(client, view)
         if self.closing or self.kernels.get(kept.kernel_id) is not kept:
             with contextlib.suppress(GpuError):  # its end came before the answer: nobody else may give this back
                 await client.cancel(view.id)

@@ -12,12 +12,12 @@ from .. import pins
 from ..cli.act import keep as keep_by_number
 from ..cli.act import release as release_by_number
 from ..cli.base import INTERRUPTED, Face, json_option
-from ..cli.reserve import read_count, send_reservation, tell_held
+from ..cli.reserve import read_count, refuse_useless, send_reservation, tell_held
 from ..cli.see import held_by, show_status
 from ..cli.submit import ask_options
-from ..cli.text import end_text, why
+from ..cli.text import why
 from ..cli.words import Seconds, WorkloadId
-from ..errors import Conflict, GpuError, LeaseLost, NotFound, WaitTimeout
+from ..errors import Conflict, GpuError, NotFound, WaitTimeout
 from ..units import format_when
 from . import live
 from .here import has_keeper, held_here, is_held_here, kernel_id, name_of_work, remark_in_an_attempt
@@ -55,8 +55,7 @@ def reserve(ctx: click.Context, face: KernelFace, /, **words: Any) -> int:
     it = send_reservation(face, words, face.holder)
     if not it.devices and words["may_wait"]:
         it = _wait(face, it, words["timeout"])
-    if it.end is not None:
-        raise LeaseLost(f"Reservation {it.id} ended before it was granted: {end_text(it)}.")
+    refuse_useless(face, it)
     if it.devices:
         tell_held(face, it)
         return 0

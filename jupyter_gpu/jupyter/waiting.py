@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from ..errors import InvalidAsk, LeaseLost, WaitTimeout
 from ..holding import kernel_holder
 from ..model import Ask, Kind, State, SubmitBody, WorkloadView
+from ..out_of_reach import refuse_granted_for, refuse_in_vain_for
 from ..units import parse_seconds
 from .following import RENEW_PART
 from .keeper import Keeper, Kept
@@ -36,6 +37,7 @@ async def wait_for_devices(keeper: Keeper, kept: Kept, environ: Mapping[str, str
         holder=kernel_holder(kept.kernel_id, None),
     )
     async with keeper.asking(kept) as client:
+        await refuse_in_vain_for(client)
         kept.lease = await client.submit(body, f"kernel {kept.kernel_id}")
         deadline = time.monotonic() + wait_seconds
         while kept.lease.state is State.QUEUED and (left := deadline - time.monotonic()) > 0:
@@ -50,4 +52,6 @@ async def wait_for_devices(keeper: Keeper, kept: Kept, environ: Mapping[str, str
             f"No GPU within {wait} for this notebook: {kept.lease.reason}",
             hint=f"A longer {WAIT} waits on; without {DEVICES} the kernel starts and sees no GPU.",
         )
+    async with keeper.asking(kept) as client:
+        await refuse_granted_for(client, kept.lease)
     return kept.lease

@@ -16,7 +16,7 @@ from IPython.utils.capture import capture_output
 import jupyter_gpu
 from jupyter_gpu import own_reach, pins
 from jupyter_gpu.cli import VERBS
-from jupyter_gpu.errors import GpuError, InvalidAsk, NotFound
+from jupyter_gpu.errors import Conflict, GpuError, InvalidAsk, NotFound
 from jupyter_gpu.jupyter import faces, magics
 from jupyter_gpu.jupyter.here import kernel_holder
 from jupyter_gpu.model import WaitingReason
@@ -339,3 +339,18 @@ def test_in_a_hubs_server_status_says_whether_it_is_kept_from_other_gpus(shell, 
     assert "This server" not in before
     assert said in " ".join(seen.split())
     assert len(tried) == count > 0
+
+
+def test_a_kernel_in_a_server_that_can_open_no_gpu_is_told_and_not_pinned(shell, client, monkeypatch, tmp_path):
+    """In a container without GPUs, `%gpu reserve` says so before it asks for one."""
+    cards = tuple(msgspec.structs.replace(it, nodes=(f"{tmp_path}/nvidia9{it.index}",)) for it in client.lab.devices)
+    client.lab = msgspec.structs.replace(client.lab, devices=cards)
+    monkeypatch.setenv("JUPYTERHUB_USER", "ada")
+    monkeypatch.delenv(pins.VISIBLE, raising=False)
+
+    _, result = run(shell, "%gpu reserve 1")
+
+    assert isinstance(result.error_in_exec, Conflict)
+    assert "This server can open no GPU" in str(result.error_in_exec)
+    assert "submit" not in [name for name, *_ in client.calls]
+    assert pins.VISIBLE not in os.environ
