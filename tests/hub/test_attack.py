@@ -5,6 +5,7 @@ Each test is an attack that worked once, or one that would tell most if it did.
 
 from __future__ import annotations
 
+import asyncio
 import getpass
 import re
 from collections.abc import Iterator
@@ -14,6 +15,7 @@ from typing import Any
 import pytest
 
 from jupyter_gpu.broker.api.routes import ROUTES
+from jupyter_gpu.model import Caller
 from tests.conftest import Places
 
 from .fake_hub import CONTRACTOR, RESEARCHER
@@ -122,5 +124,24 @@ def test_nobody_is_called_what_a_terminal_would_obey(tmp_runtime: Places, name: 
                 assert (answer.status_code, "control characters" in answer.json()["message"]) == (403, True)
                 assert not set(answer.json()["message"]) & set("\x1b\n\u202e\u2066")
             assert not it.loop.world.workloads
+
+    play(story)
+
+
+def test_however_much_one_asks_at_once_others_are_answered_in_between(tmp_runtime: Places) -> None:
+    """Of one caller one document is made at a time; the others of theirs wait, and nobody else does."""
+
+    async def story() -> None:
+        async with a_service(tmp_runtime.runtime_dir) as it:
+            mallory, ana = it.as_(it.hub.add("mallory", *RESEARCHER)), it.as_(it.hub.add("ana", *RESEARCHER))
+            paths = ("/status", "/devices", "/quota", "/offers", "/workloads?queue=none")
+            turn = it.app.turn_of(Caller(name="mallory", account=""))
+            async with turn:
+                waiting = [asyncio.ensure_future(mallory.get(path)) for path in paths * 2]
+                for path in paths:
+                    assert (await ana.get(path)).status_code == 200
+                assert not any(one.done() for one in waiting)
+                assert (await mallory.get("/broker")).status_code == 200
+            assert {answer.status_code for answer in await asyncio.gather(*waiting)} == {200}
 
     play(story)

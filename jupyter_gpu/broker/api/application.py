@@ -15,7 +15,7 @@ from urllib.parse import unquote
 from tornado.httputil import HTTPServerRequest
 from tornado.web import Application, RequestHandler
 
-from ...model import World
+from ...model import Caller, World
 from ..auth import Gate
 from .account import Looks
 from .base import PREFIX, Base, Unknown, quoted, stopped
@@ -60,6 +60,8 @@ class Api(Application):
         self.looks = Looks()
         self.scripts = Scripts(Path(loop.broker_view().state_dir), lambda: _copies_needed(loop.world))
         self.is_closing = False
+        #: Caller -> whose request of theirs is being made.
+        self._turns: weakref.WeakValueDictionary[str, asyncio.Lock] = weakref.WeakValueDictionary()
         self._under_way: weakref.WeakSet[Base] = weakref.WeakSet()
         self._is_through = asyncio.Event()
 
@@ -101,6 +103,13 @@ class Api(Application):
         """Whether so much more of a body or an answer may be kept for a caller, beside what is kept of their others."""
         held = sum(it.held_bytes for it in tuple(self._under_way) if it.held_bytes and it.caller.name == name)
         return held + more_bytes <= MOST_HELD_BYTES
+
+    def turn_of(self, caller: Caller) -> asyncio.Lock:
+        """One turn after the other for the requests of one caller: however many wait, others' are made in between."""
+        turn = self._turns.get(caller.name)
+        if turn is None:
+            turn = self._turns[caller.name] = asyncio.Lock()
+        return turn
 
     async def close(self) -> None:
         """Send away who waits and refuse who comes; what is about to be decided still gets its answer."""

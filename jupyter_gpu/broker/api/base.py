@@ -11,6 +11,7 @@ import asyncio
 import functools
 import logging
 from collections.abc import Awaitable, Callable, Coroutine
+from contextlib import nullcontext
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, cast
 
@@ -68,10 +69,12 @@ def endpoint(
     body: type[msgspec.Struct] | None = None,
     body_bytes: int = BODY_BYTES,
     statuses: tuple[int, ...] = (200,),
+    in_turn: bool = False,
 ) -> Callable[[Method], Method]:
     """Make a handler of a function that takes path parts, a query and a body, and returns a document.
 
-    The first of `statuses` is answered unless the function sets another. Raw answers are written by the function.
+    The first of `statuses` is answered unless the function sets another. Raw answers are written by the function. Of
+    one caller those that are made `in_turn` are made one at a time, so that others come between.
     """
 
     def decorate(method: Method) -> Method:
@@ -81,14 +84,13 @@ def endpoint(
             self.must_have(scope)
             self.set_status(statuses[0])
             arguments: list[Any] = [*parts]
-            if query is not None:
-                arguments.append(self.read_query(query))
-            if body is not None:
-                arguments.append(self.read_body(body))
-            document = await method(self, *arguments)
-            if not isinstance(answer, str):
-                self.set_header("Content-Type", "application/json")
-                self.finish(_encode(document))
+            arguments += [] if query is None else [self.read_query(query)]
+            arguments += [] if body is None else [self.read_body(body)]
+            async with self.application.turn_of(self.caller) if in_turn else nullcontext():
+                document = await method(self, *arguments)
+                if not isinstance(answer, str):
+                    self.set_header("Content-Type", "application/json")
+                    self.finish(_encode(document))
 
         summary = (method.__doc__ or "").strip().split("\n", maxsplit=1)[0]
         handle.operation = Operation(  # type: ignore[attr-defined]

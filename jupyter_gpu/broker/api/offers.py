@@ -25,7 +25,7 @@ class OffersQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 class Offers(Base):
     """/offers."""
 
-    @endpoint(OfferPage, query=OffersQuery)
+    @endpoint(OfferPage, query=OffersQuery, in_turn=True)
     async def get(self, query: OffersQuery) -> OfferPage:
         """The profiles that are the caller's, and what asking by each would come to now: nothing is asked by it."""
         return await offers(self.loop, self.caller, query.team)

@@ -84,7 +84,7 @@ class ReprioritiseBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
 class StatusHandler(Base):
     """/status."""
 
-    @endpoint(Status)
+    @endpoint(Status, in_turn=True)
     async def get(self) -> Status:
         """Everything that a face shows at once."""
         return views.whole_status(self.loop, self.caller)
@@ -93,7 +93,7 @@ class StatusHandler(Base):
 class Workloads(Accepting):
     """/workloads."""
 
-    @endpoint(WorkloadPage, query=views.WorkloadsQuery)
+    @endpoint(WorkloadPage, query=views.WorkloadsQuery, in_turn=True)
     async def get(self, query: views.WorkloadsQuery) -> WorkloadPage:
         """A page of workloads, those that ended too."""
         return await views.page(self.loop, query, self.caller)
@@ -121,7 +121,7 @@ class One(Base):
 class Events(Base):
     """/workloads/ID/events."""
 
-    @endpoint(EventPage, query=PageQuery)
+    @endpoint(EventPage, query=PageQuery, in_turn=True)
     async def get(self, id_: str, query: PageQuery) -> EventPage:
         """The life of one workload, oldest event first."""
         it = await self.find(id_)
@@ -242,7 +242,7 @@ class Servers(Base):
 class Devices(Base):
     """/devices."""
 
-    @endpoint(DevicePage)
+    @endpoint(DevicePage, in_turn=True)
     async def get(self) -> DevicePage:
         """All devices with their newest readings."""
         return views.devices(self.loop, self.caller)
@@ -289,7 +289,7 @@ class DrainHandler(Base):
 class Quota(Base):
     """/quota."""
 
-    @endpoint(QuotaPage)
+    @endpoint(QuotaPage, in_turn=True)
     async def get(self) -> QuotaPage:
         """Every bound that concerns the caller, and what is left of it."""
         return views.quotas(self.loop, self.caller)
