@@ -167,9 +167,10 @@ def goes_on(face: Face, workload: int) -> str:
 
 @click.command(short_help="End workloads, or give up their places in line.")
 @ids_argument
+@click.option("--reason", default="", metavar="TEXT", help="Told, with your name, to whose work it is.")
 @json_option
 @pass_face
-def cancel(face: Face, workloads: tuple[int, ...]) -> int:
+def cancel(face: Face, workloads: tuple[int, ...], reason: str) -> int:
     """End workloads that run, with their grace, and give up the places of those that wait.
 
     Of several those that wait are first, or they would get the GPUs of those that run.
@@ -177,7 +178,7 @@ def cancel(face: Face, workloads: tuple[int, ...]) -> int:
     return _change(
         face,
         workloads,
-        face.client.cancel,
+        lambda number: face.client.cancel(number, reason),
         lambda it: f"{title(it)} {_is_over(it, face.now())}.",
         in_order=lambda wanted: _waiting_first(face, wanted),
     )

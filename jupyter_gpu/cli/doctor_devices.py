@@ -21,7 +21,7 @@ from ..own_reach import find_out, is_closed_by_mode, question
 from .doctor import Check
 from .doctor_machine import slurp
 from .picture import in_rows
-from .text import condition_text, plural, split_text
+from .text import condition_text, cordon_text, plural, split_text
 
 _LIBRARY = "libnvidia-ml.so.1"
 #: Where drivers and container runtimes put it; the first is what a program was told.
@@ -316,7 +316,11 @@ def device_checks(status: Status | None) -> Iterator[Check]:
             yield Check(name=f"GPU {it.number}", state="warn", text=condition_text(it), remedy=remedy_of(it))
         elif it.cordoned:
             remedy = f"{_WORD.format(number=it.number)}."
-            yield Check(name=f"GPU {it.number}", state="warn", text="cordoned by an operator", remedy=remedy)
+            yield Check(name=f"GPU {it.number}", state="warn", text=_cordoned(it), remedy=remedy)
+
+
+def _cordoned(it: DeviceView) -> str:
+    return cordon_text(it) if it.cordoned_by else cordon_text(it).replace("cordoned", "cordoned by an operator", 1)
 
 
 def _empty_card(card: CardView) -> Check:

@@ -17,7 +17,7 @@ from ..model import CardView, DeviceView, UseKind, UseView
 from ..units import MISSING, format_bytes, format_when
 from .picture import in_rows
 from .tables import GAP, cells_of, make_table
-from .text import condition_text, evidence, note_text, part_text, safe, sentence, slowed_text, split_text
+from .text import condition_text, cordon_text, evidence, note_text, part_text, safe, sentence, slowed_text, split_text
 
 _WHOSE = {
     UseKind.ASTRAY: "outside its reservation",
@@ -94,7 +94,8 @@ def _more(it: DeviceView | CardView, devices: Iterable[DeviceView], now: float) 
     more += heat
     more += ["may be shared"] if it.shareable and (it.workloads or it.condition is not None) else []
     more += [told for told in (slowed_text(it.slowed_by), note_text(it)) if told]
-    return [", ".join(more), *_evidence(it, now)]
+    told = cordon_text(it)
+    return [", ".join(more), *_evidence(it, now), *([sentence(told)] if told not in ("", "cordoned") else [])]
 
 
 def _evidence(it: DeviceView, now: float) -> list[str]:

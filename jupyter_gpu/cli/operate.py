@@ -12,12 +12,15 @@ from ..errors import BrokerUnavailable, Conflict
 from ..model import MarkedView, UseKind
 from .base import Face, for_each, json_option, pass_face
 from .see import devices_of
-from .text import condition_text, safe
+from .text import condition_text, cordon_text, safe
 from .words import DeviceName
 
 if TYPE_CHECKING:
     from ..model import BrokerView, DeviceView, UseView
 
+reason_option = click.option(
+    "--reason", default="", metavar="TEXT", help="Told, with your name, to those whose work is on them."
+)
 devices_argument = click.argument("devices", type=DeviceName(), nargs=-1, required=True, metavar="GPU...")
 
 
@@ -55,9 +58,14 @@ def _named(workloads: Sequence[int]) -> str:
 
 
 def _cordoned(before: DeviceView | None, it: DeviceView) -> str:
-    already = " already" if before is not None and before.cordoned else ""
+    already = " already" if before is not None and before.cordoned and _by(before) == _by(it) else ""
     goes_on = f"what runs on it goes on ({_named(it.workloads)})" if it.workloads else ""
-    return f"is cordoned{already}; {_and_strangers(it, goes_on)}."
+    return f"is cordoned{already}{_by(it)}; {_and_strangers(it, goes_on)}."
+
+
+def _by(it: DeviceView) -> str:
+    """By whom and why, where something is known of that: " by grace: node maintenance"."""
+    return cordon_text(it).removeprefix("cordoned")
 
 
 def _and_strangers(it: DeviceView, leased: str) -> str:
@@ -91,19 +99,20 @@ def _uncordoned(before: DeviceView | None, it: DeviceView) -> str:
 
 def _drained(_: DeviceView | None, it: DeviceView) -> str:
     asked = f"the work on it has been asked to yield ({_named(it.workloads)})" if it.workloads else ""
-    return f"is cordoned; {_and_strangers(it, asked)}."
+    return f"is cordoned{_by(it)}; {_and_strangers(it, asked)}."
 
 
 @click.command(short_help="Give no new leases on GPUs.")
 @devices_argument
+@reason_option
 @json_option
 @pass_face
-def cordon(face: Face, devices: tuple[str, ...]) -> int:
+def cordon(face: Face, devices: tuple[str, ...], reason: str) -> int:
     """Give no new leases on GPUs, named by number or UUID. What runs on them goes on.
 
     A GPU in MIG mode means all its MIG devices.
     """
-    return _mark(face, devices, face.client.cordon, _cordoned)
+    return _mark(face, devices, lambda name: face.client.cordon(name, reason), _cordoned)
 
 
 @click.command(short_help="Give leases on GPUs again.")
@@ -120,11 +129,12 @@ def uncordon(face: Face, devices: tuple[str, ...]) -> int:
 
 @click.command(short_help="Cordon GPUs, and ask the work on them to yield.")
 @devices_argument
+@reason_option
 @json_option
 @pass_face
-def drain(face: Face, devices: tuple[str, ...]) -> int:
+def drain(face: Face, devices: tuple[str, ...], reason: str) -> int:
     """Cordon GPUs and ask the work on them to save and yield, with its grace. Jobs go back to their places."""
-    return _mark(face, devices, face.client.drain, _drained)
+    return _mark(face, devices, lambda name: face.client.drain(name, reason), _drained)
 
 
 @click.command(short_help="List lost GPUs no more.")

@@ -16,7 +16,7 @@ from rich.text import Text
 from ..model import CardView, DeviceView, IsolationView, QuotaView, State, Status, WaitingReason, WorkloadView
 from ..units import MISSING, format_seconds, format_when
 from .tables import cells_of, clip, make_table, states_of, work_table
-from .text import condition_text, memory_text, note_text, part_text, plural, safe, sentence, split_text
+from .text import condition_text, cordon_text, memory_text, note_text, part_text, plural, safe, sentence, split_text
 
 BAR_CELLS = 8
 
@@ -229,7 +229,8 @@ def held_by_text(device: DeviceView, by_id: Mapping[int, WorkloadView], now: flo
         what = condition_text(device, with_detail=not is_told)
         return Text("; ".join([*([held] if held else []), what]), style="red")
     if device.cordoned:
-        return Text(f"{held}, cordoned" if held else "cordoned", style="" if held else "yellow")
+        what = "cordoned" if is_told else cordon_text(device)
+        return Text(f"{held}, {what}" if held else what, style="" if held else "yellow")
     return Text(held) if held else Text("free", style="green")
 
 

@@ -87,7 +87,7 @@ def _standing(it: WorkloadView, held: str, now: float) -> Iterator[tuple[str, st
         yield "holds", held
         yield "UUIDs", "\n".join(map(safe, it.devices))
     if it.notice is not None:
-        yield "must yield", f"by {format_when(it.notice.yield_by, now)} ({it.notice.reason})"
+        yield "must yield", f"by {format_when(it.notice.yield_by, now)} ({safe(it.notice.detail or it.notice.reason)})"
     yield from _instants(it, now)
     if it.outcome is not None:
         yield "outcome" if it.end is not None else "last attempt", _outcome(it)

@@ -251,8 +251,16 @@ def condition_text(device: DeviceView, *, with_detail: bool = True) -> str:
     if device.condition is None:
         return ""
     why = evidence(device)[0] if with_detail else ""
-    cordoned = "; cordoned" if device.cordoned else ""
+    cordoned = "" if not device.cordoned else f"; {cordon_text(device)}" if with_detail else "; cordoned"
     return CONDITIONS[device.condition] + (f": {why}" if why else "") + cordoned
+
+
+def cordon_text(device: DeviceView) -> str:
+    """Say who took a device out of use and why, as far as it is told: "cordoned by grace: node maintenance"."""
+    if not device.cordoned:
+        return ""
+    by = f" by {safe(device.cordoned_by)}" if device.cordoned_by else ""
+    return f"cordoned{by}" + (f": {safe(device.cordon_reason)}" if device.cordon_reason else "")
 
 
 def evidence(device: DeviceView) -> tuple[str, str]:

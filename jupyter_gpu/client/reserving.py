@@ -111,12 +111,16 @@ def reserve(
         # Given back however the block ends, the wait for it included. If the broker is away, it sees us end.
         stack.callback(_give_back, asked, view.id)
         view = asked.wait(view.id, "active", wait_seconds)
-        if view.end is not None:
-            raise LeaseLost(f"Reservation {view.id} ended before it was granted: {view.detail or view.end}.")
-        refuse_granted(asked, view)
+        _refuse_useless(asked, view)
         stack.enter_context(heard(asked, view))
         with pinned(view.devices):
             yield Reservation(asked, view)
+
+
+def _refuse_useless(client: Client, view: WorkloadView) -> None:
+    if view.end is not None:
+        raise LeaseLost(f"Reservation {view.id} ended before it was granted: {view.detail or view.end}.")
+    refuse_granted(client, view)
 
 
 def _placed(body: SubmitBody, on: str | Sequence[str], client: Client, devices: int | None) -> SubmitBody:

@@ -228,10 +228,11 @@ class FakeClient:
         state: str | None = None,
         kind: str | None = None,
         mine: bool = False,
+        owner: str | None = None,
         queue: str | None = None,
         ended: bool = False,
     ) -> Iterator[WorkloadView]:
-        self._called("workloads", mine, ended, state, kind, queue)
+        self._called("workloads", mine, ended, state, kind, queue, owner)
         for it in sorted(self.lab.workloads, key=lambda it: -it.id):
             if it.is_mine >= mine and state in (None, it.state) and (ended or it.state is not State.ENDED):
                 yield it
@@ -285,8 +286,8 @@ class FakeClient:
         answer = self.answers.get(f"wait {workload_id}")
         return answer if isinstance(answer, WorkloadView) else ended(workload_id)
 
-    def cancel(self, workload_id: int) -> WorkloadView:
-        self._called("cancel", workload_id)
+    def cancel(self, workload_id: int, reason: str = "") -> WorkloadView:
+        self._called("cancel", workload_id, *filter(None, [reason]))
         it = self._find(workload_id)
         if it.state is State.QUEUED:
             return msgspec.structs.replace(it, state=State.ENDED, end=EndReason.CANCELLED)
@@ -337,9 +338,9 @@ class FakeClient:
         first, *others = (self._device(it, **more) for it in parts)
         return MarkedView(**msgspec.structs.asdict(first), others=tuple(others))
 
-    def cordon(self, device: str) -> MarkedView:
-        self._called("cordon", device)
-        return self._marked(device, cordoned=True)
+    def cordon(self, device: str, reason: str = "") -> MarkedView:
+        self._called("cordon", device, *filter(None, [reason]))
+        return self._marked(device, cordoned=True, **_said(reason))
 
     def uncordon(self, device: str) -> MarkedView:
         self._called("uncordon", device)
@@ -348,9 +349,9 @@ class FakeClient:
         ends = it.condition is Condition.FAULTY
         return msgspec.structs.replace(it, condition=None, condition_detail="") if ends else it
 
-    def drain(self, device: str) -> MarkedView:
-        self._called("drain", device)
-        return self._marked(device, cordoned=True)
+    def drain(self, device: str, reason: str = "") -> MarkedView:
+        self._called("drain", device, *filter(None, [reason]))
+        return self._marked(device, cordoned=True, **_said(reason))
 
     def forget(self, device: str) -> DeviceView:
         self._called("forget", device)
@@ -390,6 +391,11 @@ class FakeClient:
         if isinstance(changes, BaseException):
             raise changes
         yield from changes
+
+
+def _said(reason: str) -> dict[str, str]:
+    """By whom, where they say why."""
+    return {"cordon_reason": reason, "cordoned_by": "grace"} if reason else {}
 
 
 def holder() -> Holder:
