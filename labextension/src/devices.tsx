@@ -131,7 +131,7 @@ export function DeviceRow(props: {
     <li className="jp-Gpu-row" data-gpu="device" data-uuid={device.uuid}>
       <div className="jp-Gpu-line">
         <Name name={nameOf(device)} it={device} />
-        <Standing device={device} isMine={isMine} />
+        <Standing device={device} works={works} />
       </div>
       <Readings
         name={nameOf(device)}
@@ -153,7 +153,7 @@ export function DeviceRow(props: {
           {holding(device, works, now)}
         </div>
       )}
-      <Trouble device={device} />
+      <Trouble device={device} works={works} />
       {device.note && (
         <div className="jp-Gpu-muted" data-gpu="device-note">
           {sentence(device.note)}
@@ -226,10 +226,13 @@ function Tile(props: { what: string; text: string; gpu?: string }): React.JSX.El
 }
 
 /** What is wrong, what was seen of it, and what it means. */
-function Trouble(props: { device: DeviceView }): React.JSX.Element | null {
-  const { device } = props;
-  const trouble = troubleOf(device);
-  const cordon = cordonText(device);
+function Trouble(props: {
+  device: DeviceView;
+  works: readonly WorkloadView[];
+}): React.JSX.Element | null {
+  const { device, works } = props;
+  const trouble = troubleOf(device, works);
+  const cordon = cordonText(device, works);
   if (trouble === null) {
     return null;
   }
@@ -278,9 +281,12 @@ function Uses(props: {
   );
 }
 
-function Standing(props: { device: DeviceView; isMine: boolean }): React.JSX.Element {
-  const { device } = props;
-  const trouble = troubleOf(device);
+function Standing(props: {
+  device: DeviceView;
+  works: readonly WorkloadView[];
+}): React.JSX.Element {
+  const { device, works } = props;
+  const trouble = troubleOf(device, works);
   if (trouble !== null) {
     return (
       <Badge tone={device.condition ? 'bad' : 'warn'} title={device.condition_detail}>
@@ -288,7 +294,7 @@ function Standing(props: { device: DeviceView; isMine: boolean }): React.JSX.Ele
       </Badge>
     );
   }
-  if (props.isMine) {
+  if (works.some(it => it.is_mine)) {
     return <Badge tone="mine">yours</Badge>;
   }
   if (isFree(device)) {

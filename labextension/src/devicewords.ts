@@ -58,13 +58,25 @@ const TROUBLES: Readonly<Record<Condition, Trouble>> = {
   }
 };
 
-const CORDONED: Trouble = {
-  word: 'cordoned',
-  meaning: 'An operator has taken it out of service; what runs there runs on.'
-};
+const OUT_OF_SERVICE = 'An operator has taken it out of service';
 
-/** Why nobody new gets a device; null where it is well. */
-export function troubleOf(device: DeviceView): Trouble | null {
+/** Whether what runs on a device has been told to leave it, as far as that is known. */
+function isDrained(device: DeviceView, works: readonly WorkloadView[]): boolean {
+  return device.cordoned && works.some(it => it.notice?.reason === 'drained');
+}
+
+/** What becomes of what runs on a device out of service is said only where that is known. */
+function outOfService(device: DeviceView, works: readonly WorkloadView[]): Trouble {
+  if (isDrained(device, works)) {
+    const who = works.every(it => it.is_mine) ? 'you have' : 'who holds it has';
+    return { word: 'drained', meaning: `${OUT_OF_SERVICE}; ${who} been told to leave.` };
+  }
+  const runsOn = works.some(it => it.state === 'active') ? '; what runs there runs on' : '';
+  return { word: 'cordoned', meaning: `${OUT_OF_SERVICE}${runsOn}.` };
+}
+
+/** Why nobody new gets a device; null where it is well. `works` are the workloads on it that are known. */
+export function troubleOf(device: DeviceView, works: readonly WorkloadView[] = []): Trouble | null {
   if (device.condition) {
     // A newer broker may know more.
     const known: Partial<Record<string, Trouble>> = TROUBLES;
@@ -72,18 +84,22 @@ export function troubleOf(device: DeviceView): Trouble | null {
       word: device.condition,
       meaning: 'It gets no new work.'
     };
+    if (isDrained(device, works)) {
+      // What has been told to leave does not run on, whatever else is wrong.
+      return { ...it, meaning: `${outOfService(device, works).meaning} It gets no new work.` };
+    }
     return device.cordoned ? { ...it, meaning: `${it.meaning} It is cordoned, too.` } : it;
   }
-  return device.cordoned ? CORDONED : null;
+  return device.cordoned ? outOfService(device, works) : null;
 }
 
-/** Who cordoned it and why, as far as that was said: "Cordoned by olga: new fans"; empty where neither was. */
-export function cordonText(device: DeviceView): string {
+/** Who took it out of service and why, as far as that was said: "Cordoned by olga: new fans"; else empty. */
+export function cordonText(device: DeviceView, works: readonly WorkloadView[] = []): string {
   const { cordon_reason: reason, cordoned_by: by } = device;
   if (!device.cordoned || !(reason || by)) {
     return '';
   }
-  return `Cordoned${by ? ` by ${by}` : ''}${reason ? `: ${reason}` : ''}`;
+  return `${isDrained(device, works) ? 'Drained' : 'Cordoned'}${by ? ` by ${by}` : ''}${reason ? `: ${reason}` : ''}`;
 }
 
 /** What of a shared device may still be leased; null where it is not shared, or that is not known. */

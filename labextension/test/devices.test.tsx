@@ -23,7 +23,15 @@ import { KernelRow } from '../src/kernels';
 import { notices } from '../src/notices';
 import { ReserveForm } from '../src/reserve';
 import { classes, isFree, lack, markOf, memoryOf, openAlerts, outlook } from '../src/select';
-import type { AlertView, Change, Condition, DeviceView, Status, UseView } from '../src/types';
+import type {
+  AlertView,
+  Change,
+  Condition,
+  DeviceView,
+  Status,
+  UseView,
+  WorkloadView
+} from '../src/types';
 import {
   card,
   device,
@@ -56,6 +64,32 @@ describe('a device', () => {
     assert.equal(word({ condition: 'foreign' }), 'used without a lease');
     assert.equal(word({ condition: 'lost', cordoned: true }), 'lost');
     assert.equal(word({ condition: 'of a newer broker' }), 'of a newer broker');
+  });
+
+  it('out of service says what becomes of who is on it, and who says so', () => {
+    const out = { cordoned: true, cordoned_by: 'olga', cordon_reason: 'new fans' };
+    const notice = { reason: 'drained', yield_by: NOON + 60, detail: 'drained by olga' } as const;
+    const others = (more: object): WorkloadView =>
+      work(1, { devices: ['GPU-0'], is_mine: false, ...more });
+    const leaving = others({ state: 'yielding', notice });
+    const said = (...works: WorkloadView[]): string => text(row({ ...out, workloads: [1] }, works));
+
+    const stays = said(others({ state: 'active' }));
+    assert.match(stays, /cordoned.*what runs there runs on\. +Cordoned by olga: new fans\./);
+    const goes = said(leaving);
+    assert.match(
+      goes,
+      /drained.*who holds it has been told to leave\. +Drained by olga: new fans\./
+    );
+    assert.doesNotMatch(goes, /runs on|ordoned/);
+    assert.match(said({ ...leaving, is_mine: true }), /you have been told to leave\./);
+    const nobody = text(row(out));
+    assert.match(nobody, /cordoned.*taken it out of service\. +Cordoned by olga: new fans\./);
+    // Who sees nothing of others' work is told nothing of it.
+    assert.doesNotMatch(said(), /runs on|leave/);
+    const hot = text(row({ ...out, condition: 'hot', workloads: [1] }, [leaving]));
+    assert.match(hot, /too hot.*told to leave/);
+    assert.doesNotMatch(hot, /runs on/);
   });
 
   it('says what was seen and what it means, whatever is wrong', () => {
