@@ -97,13 +97,14 @@ from .policy import (
     QuotaRule,
 )
 from .rules import ForeignRule, PartRule, SharingRule, Treatment
-from .world import KEPT_ENDED, World, line_key
+from .world import KEPT_ENDED, KEPT_ENDED_CHARACTERS, World, line_key
 
 __all__ = [
     "API_VERSION",
     "BUCKET_SECONDS",
     "EACH",
     "KEPT_ENDED",
+    "KEPT_ENDED_CHARACTERS",
     "MOST_SUBMISSIONS",
     "USAGE_SECONDS",
     "AlertView",

@@ -131,6 +131,18 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     #: A marker of reproducibility: git commit, interpreter; recorded, never used.
     recorded: dict[str, str] = {}
 
+    @property
+    def weight(self) -> int:
+        """About how much of memory and store it takes, in characters."""
+        return (
+            sum(map(len, self.argv))
+            + sum(map(len, self.environment))
+            + sum(map(len, self.environment.values()))
+            + sum(map(len, self.recorded))
+            + sum(map(len, self.recorded.values()))
+            + len(self.folder)
+        )
+
     def brief(self) -> str:
         """What tells a job from its neighbours in one line: the script without its folder, and the arguments."""
         argv = [unpack_bytes(word).decode("utf-8", "replace")[:_BRIEF_CHARACTERS] for word in self.argv[:_BRIEF_WORDS]]
@@ -262,6 +274,11 @@ class Workload(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     def title(self) -> str:
         """How texts name it: "job 12 (digits)"."""
         return f"{self.kind} {self.id}" + (f" ({self.name})" if self.name else "")
+
+    @property
+    def weight(self) -> int:
+        """What its job weighs, if it is one."""
+        return 0 if self.spec is None else self.spec.weight
 
 
 class Scope(StrEnum):

@@ -19,6 +19,8 @@ from .policy import BUCKET_SECONDS, USAGE_SECONDS, Policy
 
 #: Ended workloads that stay in memory; older ones are read from the store's history.
 KEPT_ENDED = 10_000
+#: And so much of their jobs' commands and variables together, in characters: a job may have megabytes of them.
+KEPT_ENDED_CHARACTERS = 128 << 20
 #: For the order of the line, where a day more or less is nothing, use is summed by the day.
 DAY_BUCKETS = 86_400 // BUCKET_SECONDS
 
@@ -96,27 +98,8 @@ class World:
     """Workloads, devices and use, with derived indices that always agree with them."""
 
     __slots__ = (
-        "by_day",
-        "devices",
-        "ended",
-        "groups",
-        "held",
-        "keys",
-        "lanes",
-        "last_id",
-        "leases",
-        "line",
-        "live",
-        "policy",
-        "queued_by",
-        "readings",
-        "revision",
-        "runs",
-        "sums",
-        "usage",
-        "uses",
-        "workloads",
-        "wrong",
+        "by_day", "devices", "ended", "ended_weight", "groups", "held", "keys", "lanes", "last_id", "leases", "line",
+        "live", "policy", "queued_by", "readings", "revision", "runs", "sums", "usage", "uses", "workloads", "wrong",
     )  # fmt: skip
 
     def __init__(self, policy: Policy | None = None) -> None:
@@ -137,7 +120,9 @@ class World:
         self.groups: Mapping[str, tuple[str, ...]] | None = None
         self.line: list[LineKey] = []
         self.live: dict[int, None] = {}
-        self.ended: dict[int, None] = {}
+        #: Ended workload -> what its job weighs, and of all together.
+        self.ended: dict[int, int] = {}
+        self.ended_weight = 0
         #: device UUID -> the workloads that hold it, by id.
         self.leases: dict[str, tuple[int, ...]] = {}
         #: (owner, idempotency key) -> workload.
@@ -163,6 +148,7 @@ class World:
         other.workloads, other.devices = self.workloads.copy(), self.devices.copy()
         other.usage, other.held, other.runs = self.usage.copy(), self.held.copy(), self.runs.copy()
         other.line, other.live, other.ended = self.line.copy(), self.live.copy(), self.ended.copy()
+        other.ended_weight = self.ended_weight
         other.leases, other.keys = self.leases.copy(), self.keys.copy()
         other.lanes, other.queued_by = self.lanes.copy(), self.queued_by.copy()
         other.sums = self.sums  # each sum names the buckets that it is of, so it is never wrong for another world
@@ -197,7 +183,8 @@ class World:
             self._put_lane(workload)
             self.queued_by[workload.owner] = self.queued_by.get(workload.owner, 0) + 1
         elif workload.state is State.ENDED:
-            self.ended[workload.id] = None
+            self.ended[workload.id] = weight = workload.weight
+            self.ended_weight += weight
         else:
             self.live[workload.id] = None
             for uuid in workload.lease.devices if workload.lease is not None else ():
@@ -205,7 +192,7 @@ class World:
                 self._hold(workload, uuid, 1)
         if workload.idempotency_key is not None:
             self.keys[workload.owner, workload.idempotency_key] = workload.id
-        if len(self.ended) > KEPT_ENDED:
+        while len(self.ended) > KEPT_ENDED or (self.ended_weight > KEPT_ENDED_CHARACTERS and len(self.ended) > 1):
             self._forget(next(iter(self.ended)))
 
     def _put_lane(self, workload: Workload) -> None:
@@ -222,7 +209,7 @@ class World:
             if left:
                 self.queued_by[workload.owner] = left
             return
-        self.ended.pop(workload.id, None)
+        self.ended_weight -= self.ended.pop(workload.id, 0)
         self.live.pop(workload.id, None)
         for uuid in workload.lease.devices if workload.is_live and workload.lease is not None else ():
             self._hold(workload, uuid, -1)
@@ -250,7 +237,7 @@ class World:
 
     def _forget(self, workload_id: int) -> None:
         gone = self.workloads.pop(workload_id)
-        del self.ended[workload_id]
+        self.ended_weight -= self.ended.pop(workload_id)
         if gone.idempotency_key is not None:
             self.keys.pop((gone.owner, gone.idempotency_key), None)
 

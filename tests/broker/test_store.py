@@ -32,6 +32,7 @@ from jupyter_gpu.model import (
     SeeDevices,
     SeeProbe,
     State,
+    Submit,
     Tick,
     WaitingReason,
     Workload,
@@ -109,13 +110,15 @@ _STEPS = st.lists(
 
 
 @settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
-@given(steps=_STEPS, kept=st.sampled_from([1, 3, 10_000]))
-def test_load_and_replay_agree_with_the_world_that_was_committed(steps, kept):
+@given(steps=_STEPS, kept=st.sampled_from([1, 3, 10_000]), weight=st.sampled_from([0, 30, 1 << 20]))
+def test_load_and_replay_agree_with_the_world_that_was_committed(steps, kept, weight):
     """In whatever batches and with whatever snapshots: folding the log gives the world of the tables."""
     folder = Path(tempfile.mkdtemp(prefix="jg-"))
     with (
         mock.patch("jupyter_gpu.model.world.KEPT_ENDED", kept),
         mock.patch("jupyter_gpu.broker.store.store.KEPT_ENDED", kept),
+        mock.patch("jupyter_gpu.model.world.KEPT_ENDED_CHARACTERS", weight),
+        mock.patch("jupyter_gpu.broker.store.store.KEPT_ENDED_CHARACTERS", weight),
     ):
         play = Play(open_store(folder)).begin()
         for verb, which, amount in steps:
@@ -173,6 +176,24 @@ def test_only_the_newest_ended_workloads_come_back_and_all_stay_in_the_file(play
     assert [it.id for it in play.store.workloads()] == [6, 5, 4, 3, 2, 1]
     assert play.store.workload(4).state is State.ENDED, "ended and forgotten within the commit that submitted it"
     assert differences(world, play.store.replay(POLICY)) == []
+
+
+def test_of_heavy_ended_jobs_few_stay_in_memory_and_come_back(play, monkeypatch):
+    """Who submits and cancels megabytes again and again fills no memory, now or after a restart."""
+    monkeypatch.setattr("jupyter_gpu.model.world.KEPT_ENDED_CHARACTERS", 2_500)
+    monkeypatch.setattr("jupyter_gpu.broker.store.store.KEPT_ENDED_CHARACTERS", 2_500)
+    heavy = JobSpec(argv=("train", "x" * 1_000), folder="/")
+    for id_ in range(1, 7):
+        play.do(Submit(kind=Kind.JOB, owner="ada", ask=Ask(), paused=True, spec=heavy))
+        play.do(Cancel(workload=id_, by="ada"))
+    play.commit()
+
+    world = play.store.load(POLICY)
+
+    assert [*play.world.ended] == [*world.ended] == [5, 6]
+    assert play.store.workload(1).spec == heavy
+    assert differences(world, play.world) == []
+    assert differences(play.store.replay(POLICY), play.world) == []
 
 
 def test_a_workload_and_its_device_are_forgotten_in_one_commit(play, monkeypatch):

@@ -94,26 +94,14 @@ def check_spec(spec: JobSpec) -> None:
 
 def check_queued(world: World, owner: str, spec: JobSpec) -> None:
     """Refuse a large job where the owner's waiting ones weigh too much already: all of them are kept in memory."""
-    if (mine := weight(spec)) <= LIGHT_BYTES:
+    if (mine := spec.weight) <= LIGHT_BYTES:
         return
     waiting = (it.spec for it in world.queued() if it.owner == owner)
-    if (total := mine + sum(weight(it) for it in waiting if it is not None)) > MOST_QUEUED_BYTES:
+    if (total := mine + sum(it.weight for it in waiting if it is not None)) > MOST_QUEUED_BYTES:
         raise LimitExceeded(
             f"Your waiting jobs would have {total} bytes of commands and variables; {MOST_QUEUED_BYTES} are the most.",
             hint="Pass large inputs in files, or wait until some have run.",
         )
-
-
-def weight(spec: JobSpec) -> int:
-    """About how much of memory and store a job takes while it waits, in characters."""
-    return (
-        sum(map(len, spec.argv))
-        + sum(map(len, spec.environment))
-        + sum(map(len, spec.environment.values()))
-        + sum(map(len, spec.recorded))
-        + sum(map(len, spec.recorded.values()))
-        + len(spec.folder)
-    )
 
 
 def check_words(body: SubmitBody) -> None:

@@ -18,7 +18,7 @@ from ...errors import InvalidAsk
 from ...model import Ask, Caller, Holder, JobSpec, Kind, Policy, Submit, SubmitBody, pack_bytes
 from ..engines import procs
 from .account import Account, Looks, uid_of
-from .bounds import LIGHT_BYTES, check_key, check_queued, check_spec, check_word, check_words, weight
+from .bounds import LIGHT_BYTES, check_key, check_queued, check_spec, check_word, check_words
 from .scripts import Scripts
 
 if TYPE_CHECKING:
@@ -198,7 +198,7 @@ async def prepare(
 
 async def _scrubbed(spec: JobSpec, keep: tuple[str, ...]) -> tuple[dict[str, str], tuple[str, ...]]:
     """The environment that the job gets; a large one is read on a thread, so that nobody waits for it."""
-    if weight(spec) <= LIGHT_BYTES:
+    if spec.weight <= LIGHT_BYTES:
         return scrub(spec.environment, given=keep)
     return await asyncio.to_thread(scrub, spec.environment, given=keep)
 

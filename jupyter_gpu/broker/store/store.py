@@ -21,7 +21,7 @@ from ... import disks
 from ...core.events import DeviceAppeared, DeviceForgotten, OfWorkload, Submitted
 from ...core.lifecycle import evolve
 from ...errors import StoreUnavailable
-from ...model import KEPT_ENDED, Device, Kind, Policy, State, Workload, World
+from ...model import KEPT_ENDED, KEPT_ENDED_CHARACTERS, Device, Kind, Policy, State, Workload, World
 from . import opening
 from .faults import damaged, said_plainly, vanished
 from .rows import (
@@ -240,18 +240,29 @@ class Store:
     def load(self, policy: Policy) -> World:
         """The world as the tables have it, with the ended workloads that a world keeps."""
         with said_plainly(self.path):
-            ended = [body for (body,) in self._db.execute(_NEWEST_ENDED, (KEPT_ENDED,))]
+            ended = self._newest_ended()
             living = [body for (body,) in self._db.execute(_LIVING)]
             self._usage = self._read_usage()
             return world_of(
                 Snapshot(
                     **self._counters(),
-                    workloads=tuple(decode_workload(body) for body in (*reversed(ended), *living)),
+                    workloads=(*reversed(ended), *map(decode_workload, living)),
                     devices=self._devices(),
                     usage=tuple(self._usage.items()),
                 ),
                 policy,
             )
+
+    def _newest_ended(self) -> list[Workload]:
+        """As many as a world keeps, the newest first; of heavy jobs they are fewer."""
+        found: list[Workload] = []
+        weight = 0
+        for (body,) in self._db.execute(_NEWEST_ENDED, (KEPT_ENDED,)):
+            found.append(it := decode_workload(body))
+            weight += it.weight
+            if weight > KEPT_ENDED_CHARACTERS:
+                break
+        return found
 
     def _devices(self) -> tuple[Device, ...]:
         rows = self._db.execute("SELECT body FROM devices ORDER BY place")
