@@ -232,9 +232,9 @@ class AsyncClient(Finder):
         """Every bound that concerns you, and what is left."""
         return await self._send(calls.quota())
 
-    async def offers(self, team: str | None = None) -> OfferPage:
-        """Your profiles, and what asking by each would come to now."""
-        return await self._send(calls.offers(team))
+    async def offers(self, team: str | None = None, *, profile: str | None = None, trial: bool = True) -> OfferPage:
+        """Your profiles, or the one of a name, and what asking by each would come to now; or only what is yours."""
+        return await self._send(calls.offers(team, profile=profile, trial=trial))
 
     async def broker(self) -> BrokerView:
         """Which broker answers."""

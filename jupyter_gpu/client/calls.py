@@ -382,9 +382,9 @@ def quota() -> Call[QuotaPage]:
     return _get("/quota", _as(QuotaPage))
 
 
-def offers(team: str | None = None) -> Call[OfferPage]:
+def offers(team: str | None = None, *, profile: str | None = None, trial: bool = True) -> Call[OfferPage]:
     """GET /offers."""
-    return _get("/offers", _as(OfferPage), team=team)
+    return _get("/offers", _as(OfferPage), team=team, profile=profile, trial=None if trial else "false")
 
 
 def broker() -> Call[BrokerView]:

@@ -219,9 +219,9 @@ class Client(Finder):
         """Every bound that concerns you, and what is left."""
         return self._send(calls.quota())
 
-    def offers(self, team: str | None = None) -> OfferPage:
-        """Your profiles, and what asking by each would come to now."""
-        return self._send(calls.offers(team))
+    def offers(self, team: str | None = None, *, profile: str | None = None, trial: bool = True) -> OfferPage:
+        """Your profiles, or the one of a name, and what asking by each would come to now; or only what is yours."""
+        return self._send(calls.offers(team, profile=profile, trial=trial))
 
     def broker(self) -> BrokerView:
         """Which broker answers."""

@@ -85,9 +85,12 @@ class SpawnOptions:
         """All that the broker says to this person now; None where it does not say it in time."""
         return await self._gpu_hears(_look, seconds)
 
-    async def _gpu_offers(self, team: str | None = None) -> Seen | None:
-        """What the broker offers this person now, by its rules as they are now, counted for one team."""
-        return await self._gpu_hears(lambda client: _offers(client, team), self.gpu_deadline_seconds)
+    async def _gpu_offers(self, team: str | None = None, **only: Any) -> Seen | None:
+        """What the broker offers this person now, by its rules as they are now, counted for one team.
+
+        `only` one profile, or without a trial of any: each trial costs the broker a step, and many start at once.
+        """
+        return await self._gpu_hears(lambda client: _offers(client, team, **only), self.gpu_deadline_seconds)
 
     async def _gpu_hears(self, look: Callable[[AsyncClient], Awaitable[Seen]], seconds: float) -> Seen | None:
         try:
@@ -162,7 +165,7 @@ class SpawnOptions:
                 return choice
         except Refused as error:
             trouble = error
-        seen = await self._gpu_offers() if self.gpu_profiles else known
+        seen = await self._gpu_offers(trial=False) if self.gpu_profiles else known
         if seen is not None:
             return self._gpu_choose(options, seen)
         raise trouble or no_answer()
@@ -184,8 +187,8 @@ class SpawnOptions:
         await super()._run_apply_user_options(user_options)  # type: ignore[misc] # likewise
 
 
-async def _offers(client: AsyncClient, team: str | None = None) -> Seen:
-    page = await client.offers(team)
+async def _offers(client: AsyncClient, team: str | None = None, **only: Any) -> Seen:
+    page = await client.offers(team, **only)
     by_team = {team or "".join(page.teams[:1]): page.items}
     return Seen(offers.collate(by_team), page.teams, teams_differ=page.teams_differ and len(page.teams) > 1)
 

@@ -167,13 +167,14 @@ class GpuSpawner(SpawnOptions, Spawner):
 
         Nor need anybody wait for what a quota forbids for good.
         """
-        seen = await self._gpu_offers(choice.team)
+        seen = await self._gpu_offers(choice.team, profile=choice.profile.name)
         it = None if seen is None else seen.offer(choice)
         if it is None or it.waiting is None:
             return
         comes_soon = it.waiting is WaitingReason.CLEARING and not it.yielding
         if it.never or not (choice.waits or comes_soon):
-            raise self._gpu_not_now(choice, seen, None)
+            # Only who is refused reads what else there is.
+            raise self._gpu_not_now(choice, await self._gpu_offers(choice.team) or seen, None)
         if choice.waits:
             self._gpu_join_line()
 

@@ -37,3 +37,5 @@ class OfferPage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     #: The teams that it may count for, the usual one first, and whether the rules treat them differently.
     teams: tuple[str, ...]
     teams_differ: bool = False
+    #: Whether it was tried what would come of each; else the offers say only what may be asked for.
+    tried: bool = True

@@ -4,8 +4,10 @@ from typing import Any
 
 import pytest
 
+from jupyter_gpu.core import offers as core_offers
+from jupyter_gpu.core.decide import decide
 from jupyter_gpu.core.offers import offer
-from jupyter_gpu.model import OfferView, Policy, Profile, QuotaRule, World
+from jupyter_gpu.model import OfferView, Policy, Profile, QuotaRule, Submit, World
 from tests.conftest import Places
 
 from .api_ground import an_api, play
@@ -40,6 +42,34 @@ def test_one_sees_what_is_ones_own_and_what_it_would_come_to(tmp_runtime: Places
             assert (after["starts_now"], after["waiting"], after["ahead"]) == (False, "devices", 0)
             assert after["expected_start_at"] > broker.loop.now()
             assert (await ada.get("/workloads?mine=true")).json()["items"] == []
+
+    play(story)
+
+
+def test_who_only_asks_what_is_theirs_costs_no_decision(tmp_runtime: Places, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same profiles and teams, and nothing is said of what would come; of one by its name only that is tried."""
+
+    async def story() -> None:
+        async with an_api(tmp_runtime.runtime_dir, policy=Policy(profiles=PROFILES)) as broker:
+            ada = broker.as_("ada")
+            whole = (await ada.get("/offers")).json()
+            tried: list[str | None] = []
+
+            def counted(world: World, command: Submit, now: float) -> Any:
+                tried.append(command.profile)
+                return decide(world, command, now)
+
+            monkeypatch.setattr(core_offers, "decide", counted)
+            light = (await ada.get("/offers?trial=false")).json()
+            assert tried == []
+            assert [it["profile"] for it in light["items"]] == [it["profile"] for it in whole["items"]]
+            assert (light["teams"], light["tried"], "tried" in whole) == (whole["teams"], False, False)
+            assert [set(it) for it in light["items"]] == [{"profile", "starts_now"}] * 3
+
+            one = (await ada.get("/offers?profile=one")).json()
+            assert tried == ["one"]
+            assert one["items"] == [it for it in whole["items"] if it["profile"]["name"] == "one"]
+            assert (await ada.get("/offers?profile=graces")).json()["items"] == []
 
     play(story)
 

@@ -8,11 +8,14 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from jupyterhub.spawner import SpawnException
 
 from jupyter_gpu import pins
 from jupyter_gpu.broker.api import views
 from jupyter_gpu.broker.hub import auth
 from jupyter_gpu.broker.hub.servers import Servers
+from jupyter_gpu.core import offers as core_offers
+from jupyter_gpu.core.decide import decide
 from jupyter_gpu.errors import BrokerUnavailable, LeaseLost, NotAllowed
 from jupyter_gpu.jupyter import server_word
 from jupyter_gpu.model import Holder, Renewal
@@ -21,7 +24,7 @@ from tests.conftest import Places
 
 from .fake_hub import RESEARCHER
 from .ground import Serving, a_service, play
-from .spawn_ground import a_hall
+from .spawn_ground import NONE, ONE, TWO, a_hall
 
 RESERVE = {"kind": "reservation", "ask": {"devices": 1}, "holder": {"kind": "server", "name": "ana/"}}
 
@@ -175,6 +178,35 @@ def test_a_page_of_choices_asks_for_no_whole_document(tmp_runtime: Places, monke
             form = await hall.spawner("ana").get_options_form()
             assert "2 of 2 free now" in form
             assert not asked
+
+    play(story)
+
+
+def test_a_start_tries_nothing_but_what_was_chosen(tmp_runtime: Places, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two hundred start at nine: what is theirs is only read, and none at all is tried of a start without GPUs.
+
+    Who is refused is told what else there is, and only for them all of it is tried.
+    """
+
+    async def story() -> None:
+        async with a_hall(tmp_runtime.runtime_dir, gpu_profiles=[TWO, NONE, ONE]) as (hall, _serving):
+            tried: list[str] = []
+
+            def counted(world: Any, command: Any, now: float) -> Any:
+                tried.append(command.profile)
+                return decide(world, command, now)
+
+            monkeypatch.setattr(core_offers, "decide", counted)
+            for number in range(2):
+                await hall.user(f"user-{number}").spawn("", options={"gpu_profile": "one"})
+            assert tried == ["one", "one"]
+            tried.clear()
+            await hall.user("cho").spawn("", options={"gpu_profile": "none"})
+            assert tried == []
+            with pytest.raises(SpawnException, match="is not free now"):
+                await hall.user("dan").spawn("", options={"gpu_profile": "one"})
+            assert Counter(tried)["one"] <= 2
+            assert {"one", "two"} <= set(tried)
 
     play(story)
 
