@@ -19,7 +19,7 @@ from jupyter_gpu.jupyter.spawner import with_gpus
 from jupyter_gpu.model import EndReason, LoadPolicy, Policy, Profile, QuotaRule, State
 from tests.ports import free_port
 
-from .ground import play
+from .ground import a_service, play
 from .spawn_ground import NONE, ONE, TWO, Hall, a_hall, client_of, leave, occupy, reservations
 
 GONE = (State.YIELDING, State.ENDED)
@@ -54,6 +54,11 @@ async def until(condition: Any, seconds: float = 20.0) -> None:
     while not await condition():
         assert time.monotonic() < end, "it did not come to pass"
         await asyncio.sleep(0.05)
+
+
+def reap(spawner: Any) -> asyncio.Future[int]:
+    """A hub that is gone has no children: take the exit of one as init would."""
+    return asyncio.ensure_future(asyncio.to_thread(spawner.proc.wait))
 
 
 # -- a whole life
@@ -168,7 +173,7 @@ def test_a_server_that_outlives_the_hub_keeps_its_lease(tmp_runtime):
             await spawner._gpu_lease.settle()
             assert [it.state for it in await reservations(serving, "ana")] == [State.ACTIVE]
 
-            reaping = asyncio.ensure_future(asyncio.to_thread(before.proc.wait))  # a hub that is gone has no children
+            reaping = reap(before)
             await hall.user("ana").stop("")
             await reaping
             assert (await reservations(serving, "ana", ended=True))[0].state in GONE
@@ -190,6 +195,55 @@ def test_a_server_that_ended_while_the_hub_was_down_gives_back_when_it_is_up_aga
 
             assert await spawner.poll() is not None
             await spawner._gpu_lease.settle()
+
+            assert (await reservations(serving, "ana", ended=True))[0].state in GONE
+
+    play(story)
+
+
+def test_what_is_kept_of_a_lease_means_nothing_in_another_store(tmp_runtime):
+    """With the state folder lost, its number is some other reservation of the same person: that one is left alone."""
+
+    async def story():
+        folder = tmp_runtime.runtime_dir
+        async with a_hall(folder / "before") as (hall, _):
+            await hall.user("ana").spawn("", options={"gpu_profile": "one"})
+            before = hall.user("ana").spawners[""]
+            async with a_service(folder / "after", count=2) as serving:
+                other = await occupy(serving, "ana", devices=1)
+                assert other.id == before._gpu_lease.id
+                hall.config.GpuSpawner.gpu_url = serving.root + serving.prefix
+                hall.restarted()
+                spawner = hall.user("ana").spawners[""]
+
+                assert await spawner.poll() is None
+                await spawner._gpu_lease.settle()
+                await spawner.rename("", "")
+                assert [it.holder for it in await reservations(serving, "ana")] == [other.holder]
+
+                reaping = reap(before)
+                await hall.user("ana").stop("")
+                await reaping
+                assert [it.state for it in await reservations(serving, "ana")] == [State.ACTIVE]
+
+    play(story)
+
+
+def test_what_a_former_version_kept_of_a_lease_is_gone_on_with(tmp_runtime):
+    """It did not keep in which store the lease is."""
+
+    async def story():
+        async with a_hall(tmp_runtime.runtime_dir) as (hall, serving):
+            await hall.user("ana").spawn("", options={"gpu_profile": "one"})
+            before = hall.user("ana").spawners[""]
+            kept = dict(before.orm_spawner.state["gpu_lease"])
+            assert kept.pop("store") == serving.loop.store_id
+            before.orm_spawner.state = before.orm_spawner.state | {"gpu_lease": kept}
+            hall.restarted()
+
+            reaping = reap(before)
+            await hall.user("ana").stop("")
+            await reaping
 
             assert (await reservations(serving, "ana", ended=True))[0].state in GONE
 
@@ -413,7 +467,8 @@ def test_who_waits_in_line_sees_the_place_and_starts_when_it_is_their_turn(tmp_r
 
             waits = next(it for it in events if "Waiting in line" in it["message"])
             assert re.fullmatch(
-                "Waiting in line for “One GPU”. You are first in line. Expected to start at about (?:tomorrow )?\\d\\d:\\d\\d. "
+                "Waiting in line for “One GPU”. You are first in line. "
+                "Expected to start at about (?:tomorrow )?\\d\\d:\\d\\d. "
                 "No GPU is free: GPU 0 is reserved by grace, GPU 1 is reserved by grace. "
                 "To leave the line, stop the server.",
                 waits["message"],
