@@ -319,6 +319,9 @@ def test_no_page_of_another_user_reads_this_one(hub, front, log_in):
         document.body.append(frame);
     })"""
     assert xsrf not in theirs.evaluate(framed, f"{front.url}{SERVICE}")
+    # Nor by what cookies show to scripts there, where a frame holds any other answer of ours.
+    cookies = framed.replace("frame.contentDocument.documentElement.outerHTML", "frame.contentDocument.cookie")
+    assert xsrf not in theirs.evaluate(cookies, f"{front.url}{SERVICE}api/v1/nothing")
     opened = """url => new Promise(done => {
         const there = window.open(url);
         const look = () => {
