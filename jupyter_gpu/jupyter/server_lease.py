@@ -17,7 +17,7 @@ from urllib.parse import quote
 
 from ..client import AsyncClient
 from ..errors import BrokerUnavailable, GpuError, LeaseLost, NotFound, StoreUnavailable
-from ..model import DeviceView, Holder, Kind, Profile, ServerBody, State, SubmitBody, WorkloadView
+from ..model import DeviceView, Holder, Kind, Profile, Renewal, ServerBody, State, SubmitBody, WorkloadView
 from ..units import format_when
 from .offers import title_of
 from .prospects import waiting
@@ -51,6 +51,8 @@ class ServerLease:
         self._open, self._log, self.deadline_seconds = open_client, log, deadline_seconds
         self.id: int | None = None
         self.number = 1
+        #: In which store of the broker: in another one the same number is another reservation. None is not known.
+        self.store: str | None = None
         self.phase = Phase.NONE
         self._event: dict[str, Any] | None = None
         self._most_ahead = 0
@@ -115,6 +117,7 @@ class ServerLease:
 
     async def _send(self, body: SubmitBody, key: str) -> WorkloadView:
         async with self._open() as client:
+            self.store = (await client.broker()).store_id
             return await client.submit(body, key)
 
     async def _undo(self, sending: asyncio.Future[WorkloadView]) -> None:
@@ -122,7 +125,7 @@ class ServerLease:
             it = await sending
         except (GpuError, OSError):
             return
-        await self._release(it.id)
+        await self._release(it.id, self.store)
 
     async def _until_active(
         self, client: AsyncClient, it: WorkloadView, profile: Profile, end: float, *, waits: bool
@@ -133,7 +136,7 @@ class ServerLease:
                 self._tell_place(it, profile)
             try:
                 # There is no process yet that the broker could see, so it has to hear that somebody waits.
-                await self._in_time(client.renew(it.id, self.number))
+                await self._in_time(self._renew(client, it.id))
                 step = min(left, STEP_SECONDS)
                 it = await client.wait(it.id, "active", step, raise_on_timeout=False)
             except LeaseLost:  # it was ended by somebody between two looks
@@ -152,11 +155,19 @@ class ServerLease:
             return
         try:
             async with self._open() as client:
-                it = await self._in_time(client.move(self.id, holder))
+                it = await self._in_time(self._move(client, self.id, holder))
         except (GpuError, TimeoutError, OSError) as error:
             self._log.warning("Reservation %s does not know the process of its server: %s", self.id, _said(error))
             return
         self.number = self.number if it.holder is None else it.holder.number
+
+    async def _move(self, client: AsyncClient, lease: int, holder: Holder) -> WorkloadView:
+        await _in_its_store(client, lease, self.store)
+        return await client.move(lease, holder)
+
+    async def _renew(self, client: AsyncClient, lease: int) -> Renewal:
+        await _in_its_store(client, lease, self.store)
+        return await client.renew(lease, self.number)
 
     # -- while it runs
 
@@ -173,7 +184,7 @@ class ServerLease:
 
     async def _hear(self, client: AsyncClient, lease: int) -> str:
         try:
-            notice = (await client.renew(lease, self.number)).notice
+            notice = (await self._renew(client, lease)).notice
         except LeaseLost as error:
             it = await client.workload(lease)
             if it.end is None and it.outcome is None and it.holder is not None:
@@ -212,16 +223,29 @@ class ServerLease:
         lease, self.id = self.id, None
         if lease is not None:
             self.nothing_to_take()
-            self._giving = self.later(self._release(lease))
+            self._giving = self.later(self._release(lease, self.store))
 
-    async def _release(self, lease: int) -> None:
+    async def _release(self, lease: int, store: str | None) -> None:
         try:
             async with self._open() as client:
-                await self._in_time(client.release(lease))
+                await self._in_time(_release_in(client, lease, store))
         except (NotFound, LeaseLost):
             pass  # it is over already
         except (GpuError, TimeoutError, OSError) as error:
             self._log.warning("Reservation %s is not given back; the broker sees to it: %s", lease, _said(error))
+
+    # -- what the hub keeps
+
+    def to_keep(self) -> dict[str, Any] | None:
+        """What a hub that starts anew needs to go on; None where nothing is held."""
+        return None if self.id is None else {"id": self.id, "number": self.number, "store": self.store}
+
+    def go_on_with(self, kept: Any) -> bool:
+        """Go on with what was kept, also by a version that kept no store; whether there is anything."""
+        if not (isinstance(kept, dict) and isinstance(kept.get("id"), int)):
+            return False
+        self.id, self.number, self.store = kept["id"], int(kept.get("number", 1)), kept.get("store")
+        return True
 
     # -- what is told
 
@@ -278,6 +302,20 @@ class ServerLease:
         """Wait for what is done in the background."""
         while self._tasks:
             await asyncio.wait(self._tasks)
+
+
+async def _in_its_store(client: AsyncClient, lease: int, store: str | None) -> None:
+    """Raise NotFound where the broker has another store than the one that a lease is in, as after its loss."""
+    if store is not None and (await client.broker()).store_id != store:
+        raise NotFound(
+            f"Reservation {lease} is in another store than the broker has now.",
+            hint="Start the server again, or let the broker have its former state folder.",
+        )
+
+
+async def _release_in(client: AsyncClient, lease: int, store: str | None) -> None:
+    await _in_its_store(client, lease, store)
+    await client.release(lease)
 
 
 def _said(error: BaseException) -> str:

@@ -339,15 +339,13 @@ class GpuSpawner(SpawnOptions, Spawner):
     def get_state(self) -> dict[str, Any]:
         """With the lease, for a hub that starts anew."""
         state: dict[str, Any] = super().get_state()
-        lease = self._gpu_lease
-        return state if lease.id is None else state | {"gpu_lease": {"id": lease.id, "number": lease.number}}
+        kept = self._gpu_lease.to_keep()
+        return state if kept is None else state | {"gpu_lease": kept}
 
     def load_state(self, state: dict[str, Any]) -> None:
         """A server that ran before this hub did."""
         super().load_state(state)
-        kept = state.get("gpu_lease")
-        if isinstance(kept, dict) and isinstance(kept.get("id"), int):
-            self._gpu_lease.id, self._gpu_lease.number = kept["id"], int(kept.get("number", 1))
+        if self._gpu_lease.go_on_with(state.get("gpu_lease")):
             self._gpu_up = True
 
     def clear_state(self) -> None:
