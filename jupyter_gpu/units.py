@@ -6,8 +6,10 @@ What cannot be meant is refused with a sentence: what was read, why not, what to
 
 import math
 import re
+from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta, tzinfo
 from decimal import Decimal
+from functools import partial
 from typing import NamedTuple
 
 import pytimeparse2
@@ -103,10 +105,44 @@ def format_bytes(size: float | None) -> str:
     return f"{sign}{whole}.{tenth}{unit}" if tenth else f"{sign}{whole}{unit}"
 
 
-def format_hours(milliseconds: int) -> str:
-    """Hours of use to one decimal, like "1.5"; the unit is said beside them."""
-    tenths = round(milliseconds * 10 / 3_600_000)
-    return f"{tenths // 10}" if tenths % 10 == 0 else f"{tenths / 10:.1f}"
+def bytes_apart(size: int, *others: int) -> tuple[str, ...]:
+    """Write amounts that a sentence compares: each other one that differs from the first reads otherwise, too.
+
+    "20GiB" and "19.999GiB": with as many decimals as it takes, else in a smaller unit.
+    """
+    return _apart(size, others, [format_bytes, *(partial(_in_unit, *it) for it in _FINER)])
+
+
+def hours_apart(milliseconds: int, *others: int) -> tuple[str, ...]:
+    """As `bytes_apart`, of hours of use."""
+    return _apart(milliseconds, others, [partial(format_hours, decimals=it) for it in range(1, 8)])
+
+
+def _apart(one: int, others: Sequence[int], ways: Sequence[Callable[[int], str]]) -> tuple[str, ...]:
+    for write in ways:
+        first, rest = write(one), [write(it) for it in others]
+        if all((text == first) == (it == one) for text, it in zip(rest, others, strict=True)):
+            break
+    return (first, *rest)
+
+
+def _in_unit(power: int, decimals: int, size: int) -> str:
+    """In this unit, or in the largest one that the amount fills where that is smaller."""
+    while power and abs(size) < 1024**power:
+        power -= 1
+    number = f"{Decimal(size) / 1024**power:.{decimals}f}"
+    return (number.rstrip("0").rstrip(".") if decimals else number) + _SIZE_STEPS[power]
+
+
+#: Which unit and how many decimals, ever finer; the last says each byte.
+_FINER = ((6, 2), (6, 3), (2, 1), (2, 3), (1, 3), (0, 0))
+
+
+def format_hours(milliseconds: int, *, decimals: int = 1) -> str:
+    """Hours of use, to one decimal if nothing else is said, like "1.5"; the unit is said beside them."""
+    parts = 10**decimals
+    count = round(milliseconds * parts / 3_600_000)
+    return f"{count // parts}" if count % parts == 0 else f"{count / parts:.{decimals}f}".rstrip("0")
 
 
 def format_when(when: float | None, now: float, *, tz: tzinfo | None = None) -> str:
@@ -127,6 +163,15 @@ def format_when(when: float | None, now: float, *, tz: tzinfo | None = None) -> 
     if 1 < days < len(_WEEKDAYS):
         return f"{_WEEKDAYS[then.weekday()]} {clock}"
     return f"{then:%Y-%m-%d} {clock}"
+
+
+def format_at(when: float, now: float, *, about: bool = False, tz: tzinfo | None = None) -> str:
+    """Write an instant as it stands in a sentence: "at 14:05", "tomorrow at 14:05", "on Thu at about 14:05"."""
+    day, _, clock = format_when(when, now, tz=tz).rpartition(" ")
+    at = f"at about {clock}" if about else f"at {clock}"
+    if day in ("", "yesterday", "tomorrow"):
+        return f"{day} {at}".lstrip()
+    return f"on {day} {at}"
 
 
 def _read_seconds(text: str) -> float | None:

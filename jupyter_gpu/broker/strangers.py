@@ -13,7 +13,7 @@ import msgspec
 
 from ..core.told import GIB
 from ..model import Treatment, Use, UseKind, Workload
-from ..units import format_bytes, format_when
+from ..units import format_at, format_bytes, format_when
 
 #: Others named in one sentence; the rest is counted.
 MOST_NAMED = 3
@@ -116,7 +116,7 @@ def what_then(fates: Sequence[Fate], now: float) -> str:
     first = min(ending, key=lambda fate: fate.ends_at or 0.0)
     ends_at = max(first.ends_at or 0.0, now)
     by = f", by {first.treatment.rule}" if first.treatment.is_of_a_team else ""
-    when = f"ended at {format_when(ends_at, now)}" if ends_at > now else "being ended"
+    when = f"ended {format_at(ends_at, now)}" if ends_at > now else "being ended"
     if len(ending) == len(fates):
         return f"It is {when}{by}."
     some = "One of them is" if len(ending) == 1 else f"{len(ending)} of them are"

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime
 
 from ..model import CardView, Condition, DeviceView, State, WaitingReason, WorkloadView, unpack_bytes
-from ..units import MISSING, format_bytes, format_seconds, format_when
+from ..units import MISSING, format_at, format_bytes, format_seconds, format_when
 
 # Joiners of emoji and of scripts such as Persian; all other invisible characters are shown as what they are.
 _JOINERS = "\u200c\u200d"
@@ -188,7 +188,7 @@ def _waits(it: WorkloadView, now: float) -> str:
     elif it.waiting is WaitingReason.NOT_BEFORE and it.not_before is not None:
         return f"not before {format_when(it.not_before, now)}"
     elif it.waiting is WaitingReason.BACK_OFF and it.back_off_until is not None:
-        return f"failed, again at {format_when(it.back_off_until, now)}"
+        return f"failed, again {format_at(it.back_off_until, now)}"
     else:
         why = short_of(it) or "waits"
     if it.ahead is not None and not it.paused:

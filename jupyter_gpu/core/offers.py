@@ -22,7 +22,7 @@ from ..model import (
     Workload,
     World,
 )
-from ..units import format_hours, format_seconds, format_when
+from ..units import format_at, format_seconds, hours_apart
 from .decide import decide
 from .events import Evicted
 from .forecast import ahead_of
@@ -97,7 +97,7 @@ def _over(world: World, it: Workload, now: float) -> tuple[str, bool]:
         said = _held(rule, it, ledger.held(binding)) or _spent(rule, it, ledger.spent_ms(number, binding))
         if said:
             at = None if it.waiting is WaitingReason.QUOTA else available_again_at(world, number, binding, now)
-            return said if at is None else f"{said} Some are available again at {format_when(at, now)}.", False
+            return said if at is None else f"{said} Some are available again {format_at(at, now)}.", False
     return f"Your team {it.team} holds all that is its own.", False
 
 
@@ -137,8 +137,9 @@ def _spent(rule: QuotaRule, it: Workload, spent_ms: int) -> str:
     if price_ms and price_ms <= left_ms:
         return ""
     who, window = _who(rule, it), f"in {format_seconds(rule.window_seconds, parts=1)}"
-    left, allowed = format_hours(left_ms), f"{rule.gpu_hours} GPU-hours allowed {window}{who.where}"
-    return f"{who.name} {who.have} {left} of the {allowed} left, and this takes {format_hours(price_ms)}."
+    price, left = hours_apart(price_ms, left_ms)
+    allowed = f"{rule.gpu_hours} GPU-hours allowed {window}{who.where}"
+    return f"{who.name} {who.have} {left} of the {allowed} left, and this takes {price}."
 
 
 def _gpus(count: int) -> str:

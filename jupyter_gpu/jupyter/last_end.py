@@ -6,7 +6,7 @@ from html import escape
 
 from ..client import AsyncClient
 from ..model import EndReason, Kind, WorkloadView
-from ..units import format_when
+from ..units import format_at
 
 #: What was ended longer ago is no news.
 NEWS_SECONDS = 86_400
@@ -28,7 +28,7 @@ def told(it: WorkloadView | None, now: float) -> str:
         return ""
     if not it.detail or (it.end not in _BY_OTHERS and not it.detail.startswith("idle")):
         return ""
-    return f"Your last server with GPUs was ended at {format_when(it.ended_at, now)}: {it.detail.rstrip('.')}."
+    return f"Your last server with GPUs was ended {format_at(it.ended_at, now)}: {it.detail.rstrip('.')}."
 
 
 def notice(text: str) -> str:

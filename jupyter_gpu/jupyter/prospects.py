@@ -9,7 +9,7 @@ from collections.abc import Callable
 from math import ceil
 
 from ..model import OfferView, Profile, WaitingReason, WorkloadView
-from ..units import format_seconds, format_when
+from ..units import format_at, format_seconds
 from .offers import Choice, Seen, title_of, what_of
 
 #: So near that a clock would say less than a number of minutes.
@@ -30,7 +30,7 @@ def availability(
 ) -> str:
     """Whether it would start, else why not and when, like "0 of 2 free now; expected at about 14:05".
 
-    For a page `say` makes words its own, and `when` an instant.
+    For a page `say` makes words its own, and `when` an instant, like "at about 14:05".
     """
     if profile.devices == 0:
         later = " Each notebook can reserve a GPU when it needs one." if profile.for_kernels else ""
@@ -66,7 +66,7 @@ def _then(it: OfferView, now: float, say: Say, when: When | None) -> str:
 def _about(at: float, now: float, say: Say, when: When | None) -> str:
     if at - now <= _SOON_SECONDS:
         return say(f"within about {max(1, ceil((at - now) / 60))} min")
-    return say("at about ") + (say(format_when(at, now)) if when is None else when(at))
+    return say(format_at(at, now, about=True)) if when is None else when(at)
 
 
 def _before(ahead: int) -> str:

@@ -13,7 +13,7 @@ from html import escape
 from typing import NamedTuple
 
 from ..model import QuotaView
-from ..units import format_hours, format_seconds, format_when
+from ..units import format_at, format_hours, format_seconds, format_when
 from .offers import PROFILE, TEAM, WAIT, Choice, Offered, Seen, title_of, what_of
 from .prospects import NO_ANSWER, WAIT_LABEL, availability, sentence
 
@@ -92,7 +92,7 @@ def _free(it: Offered, page: Page) -> str:
     """Like "2 of 4 free now."; for each team by itself where that differs."""
 
     def said(team: str | None) -> str:
-        return availability(it.profile, it.to(team), page.now, say=escape, when=lambda at: _time(at, page.now))
+        return availability(it.profile, it.to(team), page.now, say=escape, when=lambda at: _about(at, page.now))
 
     by_team = {team: said(team) for team in it.by_team}
     if len(set(by_team.values())) <= 1:
@@ -100,10 +100,14 @@ def _free(it: Offered, page: Page) -> str:
     return " ".join(f"For team {escape(team)}: {text}" for team, text in by_team.items())
 
 
-def _time(at: float, now: float) -> str:
-    """An instant by the hub's clock, which a script may say by the reader's."""
+def _about(at: float, now: float) -> str:
+    return _time(at, format_at(at, now, about=True), before="at about ")
+
+
+def _time(at: float, text: str, *, before: str = "") -> str:
+    """An instant by the hub's clock, which a script may say by the reader's, with the words before it."""
     instant = datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-    return f'<time datetime="{instant}">{escape(format_when(at, now))}</time>'
+    return f'<time datetime="{instant}" data-before="{before}">{escape(text)}</time>'
 
 
 def _news(page: Page) -> str:
@@ -174,7 +178,7 @@ def _teams(page: Page) -> str:
     if not names:
         return ""
     at = page.seen.teams_at or page.now
-    return f"Your teams: {escape(', '.join(names))} (groups as of {_time(at, page.now)})"
+    return f"Your teams: {escape(', '.join(names))} (groups as of {_time(at, format_when(at, page.now))})"
 
 
 def quota_text(it: QuotaView, now: float) -> str:
@@ -189,7 +193,7 @@ def quota_text(it: QuotaView, now: float) -> str:
         window = "" if it.window_seconds is None else f" in {format_seconds(it.window_seconds, parts=1)}"
         parts.append(f"{format_hours(used)} of {format_hours(it.allowed_ms)} GPU-hours used{window}, {left} left")
     if it.available_again_at is not None:
-        parts.append(f"some are available again at {format_when(it.available_again_at, now)}")
+        parts.append(f"some are available again {format_at(it.available_again_at, now)}")
     return f"{it.rule}: {'; '.join(parts)}" if parts else it.rule
 
 
@@ -217,7 +221,8 @@ _SCRIPT = """<script>
     root.querySelectorAll("time[datetime]").forEach(function (it) {
       var at = new Date(it.dateTime);
       if (at.toDateString() === new Date().toDateString()) {
-        it.textContent = at.toLocaleTimeString([], { hour: "2-digit", minute: "2-digit" });
+        var clock = at.toLocaleTimeString([], { hour: "2-digit", minute: "2-digit" });
+        it.textContent = it.dataset.before + clock;
       }
     });
   }

@@ -1,5 +1,6 @@
 """People write "1h30m" and "20GiB"; every face reads them alike and writes them back alike."""
 
+import re
 from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
@@ -10,6 +11,7 @@ from jupyter_gpu.errors import InvalidAsk
 from jupyter_gpu.units import (
     MAX_BYTES,
     MAX_SECONDS,
+    format_at,
     format_bytes,
     format_seconds,
     format_when,
@@ -299,6 +301,23 @@ NOON = datetime(2026, 12, 2, 12, 0, tzinfo=UTC)  # a Wednesday
 def test_an_instant_is_said_as_people_say_it(when, said):
     """Near instants need no date, and a bare weekday can only be the coming one."""
     assert format_when(when.timestamp(), NOON.timestamp(), tz=UTC) == said
+
+
+@pytest.mark.parametrize(
+    ("when", "said"),
+    [
+        (NOON + timedelta(minutes=5), "at 12:05"),
+        (NOON + timedelta(days=1), "tomorrow at 12:00"),
+        (NOON - timedelta(days=1), "yesterday at 12:00"),
+        (NOON + timedelta(days=3), "on Sat at 12:00"),
+        (NOON + timedelta(days=7), "on 2026-12-09 at 12:00"),
+    ],
+)
+def test_an_instant_stands_in_a_sentence(when, said):
+    """Nobody says "at tomorrow"."""
+    assert format_at(when.timestamp(), NOON.timestamp(), tz=UTC) == said
+    about = format_at(when.timestamp(), NOON.timestamp(), tz=UTC, about=True)
+    assert about == re.sub(r"\bat ", "at about ", said)
 
 
 def test_an_instant_is_told_by_the_clock_on_the_wall():

@@ -307,11 +307,11 @@ def test_who_does_not_want_to_wait_is_told_at_once_why_and_what_else_there_is(tm
 
             said = caught.value
             assert (said.status_code, said.reason) == (409, "gpu_capacity")
-            (clock,) = re.findall(r"(?:tomorrow )?\d\d:\d\d", said.message)
+            (when,) = re.findall(r"(?:tomorrow )?at about \d\d:\d\d", said.message)
             assert said.message == (
                 "“Two GPUs” is not free now, so your server was not started. "
                 "1 of the 2 GPUs it wants is free: GPU 0 is reserved by grace. "
-                f"Expected at about {clock}. "
+                f"Expected {when}. "
                 "What you can do now: tick “Wait in line if none is free” and start again: your server then starts by "
                 "itself; or choose “One GPU” (1 GPU, for 1h), which starts at once; "
                 "or choose “No GPU”, which starts at once."
@@ -468,7 +468,7 @@ def test_who_waits_in_line_sees_the_place_and_starts_when_it_is_their_turn(tmp_r
             waits = next(it for it in events if "Waiting in line" in it["message"])
             assert re.fullmatch(
                 "Waiting in line for “One GPU”. You are first in line. "
-                "Expected to start at about (?:tomorrow )?\\d\\d:\\d\\d. "
+                "Expected to start (?:tomorrow )?at about \\d\\d:\\d\\d. "
                 "No GPU is free: GPU 0 is reserved by grace, GPU 1 is reserved by grace. "
                 "To leave the line, stop the server.",
                 waits["message"],
