@@ -6,7 +6,7 @@ import msgspec
 
 from ..errors import InvalidAsk, LimitExceeded
 from ..model import Ask, Device, World
-from ..units import format_bytes
+from ..units import bytes_apart, format_bytes
 from .placement import in_order, is_mig, most_at_once, suits, why_not_shared
 
 #: Others named in one sentence; the rest is counted.
@@ -55,12 +55,13 @@ def _refuse_the_too_large(world: World, ask: Ask) -> None:
     if not sizes or len(sizes) < len(alike) or max(size for size, _ in sizes) >= wanted:
         return
     size, largest = max(sizes, key=lambda pair: pair[0])
+    asked, has = bytes_apart(wanted, size)
     if len(ask.on) == 1:
-        what = f"{largest.title} has {format_bytes(size)}, not {format_bytes(wanted)}"
+        what = f"{largest.title} has {has}, not {asked}"
     else:
         kind = msgspec.structs.replace(ask, memory_bytes=None, min_free_bytes=None, same_link_group=False)
         what = f"no GPU{_what(world, kind)}{'' if ask.memory_bytes is None else ' that is shared'} has "
-        what += f"{format_bytes(wanted)}: the largest is {largest.title} with {format_bytes(size)}"
+        what += f"{asked}: the largest is {largest.title} with {has}"
     raise LimitExceeded(what, hint=f"Ask for less. {WHAT_THERE_IS}")
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from ..model import Ask, Caller, Device, Kind, State, WaitingReason, Workload, World
-from ..units import format_bytes, format_seconds, format_when
+from ..units import bytes_apart, format_at, format_bytes, format_seconds, format_when
 from .names import may_see_names
 from .outlook import expected_start_at
 from .placement import avoided, free_bytes, has_room, in_order, is_well, suits
@@ -33,9 +35,7 @@ def _of_state(world: World, it: Workload, caller: Caller, now: float, ahead: int
     if it.state is State.YIELDING:
         if it.outcome is not None:
             return f"It is over; its devices are being checked before anybody else gets them.{_left_text(world, it)}"
-        return f"It must yield ({it.eviction}) by {format_when(it.yield_by, now)}." + (
-            f" {detail}." if detail else ""
-        )
+        return f"It must yield ({it.eviction}) by {format_when(it.yield_by, now)}." + (f" {detail}." if detail else "")
     if is_in_overtime(it, now):
         return "Its time is over; it keeps the GPU until somebody waits for it. Save your work, or extend it."
     return _how_it_stands(world, it, now)
@@ -108,8 +108,9 @@ def _why(world: World, it: Workload, caller: Caller, now: float, where: str, *, 
         case WaitingReason.ENGINE:
             return f"{_why_none_is_there(world, it, caller)}. {where}"
         case _:
-            who = _who_holds(world, it, caller, now, says_when=says_when)
-            return f"{_how_many_are_free(world, it, now)}: {who}. {where}"
+            wanted, has = _amounts(world, it)
+            who = _who_holds(world, it, caller, now, has, says_when=says_when)
+            return f"{_how_many_are_free(world, it, now, wanted)}: {who}. {where}"
 
 
 def _again_text(world: World, it: Workload, now: float) -> str:
@@ -119,7 +120,7 @@ def _again_text(world: World, it: Workload, now: float) -> str:
         at = None if binding is None else available_again_at(world, number, binding, now)
         if at is not None:
             instants.append(at)
-    return f"Some are available again at {format_when(max(instants), now)}. " if instants else ""
+    return f"Some are available again {format_at(max(instants), now)}. " if instants else ""
 
 
 def _why_none_is_there(world: World, it: Workload, caller: Caller) -> str:
@@ -132,14 +133,24 @@ def _why_none_is_there(world: World, it: Workload, caller: Caller) -> str:
     return f"{'No GPU that is shared is there' if is_part else 'There is no such GPU'} at the moment"
 
 
-def _how_many_are_free(world: World, it: Workload, now: float) -> str:
+def _amounts(world: World, it: Workload) -> tuple[str, dict[str, str]]:
+    """How much memory it wants, empty where any will do, and what each device has: differently where that differs."""
+    wanted = max(it.ask.memory_bytes or 0, it.ask.min_free_bytes or 0)
+    if not wanted:
+        return "", {}
+    there = {device.uuid: _bytes_that_count(world, device, it.ask) for device in world.devices.values()}
+    known = {uuid: size for uuid, size in there.items() if size is not None and suits(world.devices[uuid], it.ask)}
+    text, *others = bytes_apart(wanted, *known.values())
+    return text, dict(zip(known, others, strict=True))
+
+
+def _how_many_are_free(world: World, it: Workload, now: float, wanted: str) -> str:
     """Like "No GPU is free", "1 of the 2 GPUs it wants is free", or "No GPU has 20GiB free"."""
     kept_from = avoided(world, it, now)
     well = (device for device in world.devices.values() if suits(device, it.ask) and is_well(device))
     free = sum(1 for device in well if device.uuid not in kept_from and has_room(world, device, it.ask))
-    wanted = max(it.ask.memory_bytes or 0, it.ask.min_free_bytes or 0) or None
-    what = "free" if wanted is None else f"{format_bytes(wanted)} free"
-    one, many = ("is", "are") if wanted is None else ("has", "have")
+    what = f"{wanted} free" if wanted else "free"
+    one, many = ("has", "have") if wanted else ("is", "are")
     if free == 0:
         return f"No GPU {one} {what}"
     return f"{free} of the {it.ask.devices} GPUs it wants {one if free == 1 else many} {what}"
@@ -153,7 +164,9 @@ def _what_it_has(device: Device, caller: Caller) -> str:
     return f"{device.title} {', and '.join(parts)}"
 
 
-def _who_holds(world: World, it: Workload, caller: Caller, now: float, *, says_when: bool) -> str:
+def _who_holds(
+    world: World, it: Workload, caller: Caller, now: float, has: Mapping[str, str], *, says_when: bool
+) -> str:
     """Like "GPU 0 is reserved by ada until 14:05, GPU 1 runs job 12"; what one is short of when nobody holds it."""
     kept_from = avoided(world, it, now)
     parts = []
@@ -161,23 +174,22 @@ def _who_holds(world: World, it: Workload, caller: Caller, now: float, *, says_w
         if suits(device, it.ask):
             if is_well(device) and device.uuid in kept_from:
                 parts.append(f"an attempt of it died of the hardware of {device.title}")
-            parts += _what_is_on(world, device, it, caller, now, says_when=says_when)
+            at = now if says_when else None
+            parts += _what_is_on(world, device, it, caller, at, has.get(device.uuid))
     if not parts:
         return f"{it.ask.devices} are wanted together, and those before you in line come first"
     more = len(parts) - MOST_NAMED
     return ", ".join(parts[:MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
 
 
-def _what_is_on(
-    world: World, device: Device, it: Workload, caller: Caller, now: float, *, says_when: bool
+def _what_is_on(  # noqa: PLR0917 - all of it is said
+    world: World, device: Device, it: Workload, caller: Caller, now: float | None, has: str | None
 ) -> list[str]:
-    """What is wrong with a device, what is short on it, or who holds it."""
+    """What is wrong with a device, what is short on it (it `has` only so much), or who holds it."""
     wrong = [] if is_well(device) else [_what_it_has(device, caller)]
-    has = None if wrong else _bytes_that_count(world, device, it.ask)
-    if has is not None:
-        return [] if has_room(world, device, it.ask) else [f"{device.title} has {format_bytes(has)} free"]
-    at = now if says_when else None
-    return wrong + [_who_is_on(world, device, other, caller, at) for other in world.holders_of(device.uuid)]
+    if has is not None and not wrong:
+        return [] if has_room(world, device, it.ask) else [f"{device.title} has {has} free"]
+    return wrong + [_who_is_on(world, device, other, caller, now) for other in world.holders_of(device.uuid)]
 
 
 def _bytes_that_count(world: World, device: Device, ask: Ask) -> int | None:

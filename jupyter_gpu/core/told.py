@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from ..model import Condition, Device, Kind, SharingRule, Treatment, UseKind, Workload, World
-from ..units import format_bytes, format_seconds
+from ..units import bytes_apart, format_bytes, format_seconds
 
 GIB = 1 << 30
 
@@ -88,11 +88,9 @@ def what_it_used(above: Above) -> str:
 
     With the rule that it was ended by, where that is a team's.
     """
+    used, part = bytes_apart(above.used_bytes, above.part_bytes)
     by = f" (by {above.treatment.rule})" if above.treatment.is_of_a_team else ""
-    return (
-        f"it used {format_bytes(above.used_bytes)} of {above.device.title}, of which its part is "
-        f"{format_bytes(above.part_bytes)}{by}; {_ask_for(above, 'ask again')}"
-    )
+    return f"it used {used} of {above.device.title}, of which its part is {part}{by}; {_ask_for(above, 'ask again')}"
 
 
 def _ask_for(above: Above, verb: str) -> str:
@@ -159,10 +157,10 @@ def _of_condition(world: World, device: Device, kind: Kind) -> str:
 def _of_above(above: Above) -> str:
     after = above.treatment.ends_after_seconds
     end = "" if after is None else f" It is ended when this lasts {format_seconds(after)}."
+    used, part = bytes_apart(above.used_bytes, above.part_bytes)
     return (
-        f"It uses {format_bytes(above.used_bytes)} of {above.device.title}, more than its part of "
-        f"{format_bytes(above.part_bytes)}, and others there may run out of memory. "
-        f"Free some, or {_ask_for(above, 'ask anew')}.{end}"
+        f"It uses {used} of {above.device.title}, more than its part of {part}, and others there may run out of "
+        f"memory. Free some, or {_ask_for(above, 'ask anew')}.{end}"
     )
 
 

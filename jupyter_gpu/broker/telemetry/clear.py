@@ -13,7 +13,7 @@ from pathlib import Path
 
 from ...core.told import SAYS_LOST
 from ...model import Condition, Reading
-from ...units import format_bytes
+from ...units import bytes_apart, format_bytes
 from ..engines import procs
 
 #: How much more than when it was last empty a device may show and still be at rest: less than any CUDA context takes.
@@ -73,10 +73,8 @@ def why_not_clear(
     if own_baseline_bytes is not None:
         limit = min(limit, own_baseline_bytes + SLACK_BYTES)
     if used is not None and used > limit:
-        return (
-            f"{format_bytes(used)} of its memory is in use by no process that can be seen; at rest it shows "
-            f"at most {format_bytes(limit)}"
-        )
+        is_used, rests = bytes_apart(used, limit)
+        return f"{is_used} of its memory is in use by no process that can be seen; at rest it shows at most {rests}"
     return None
 
 
