@@ -6,6 +6,7 @@ Each test is an attack that worked once, or one that would tell most if it did.
 from __future__ import annotations
 
 import asyncio
+import functools
 import getpass
 import re
 from collections.abc import Iterator
@@ -14,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from jupyter_gpu.broker.api import routes
 from jupyter_gpu.broker.api.routes import ROUTES
 from jupyter_gpu.model import Caller
 from tests.conftest import Places
@@ -126,6 +128,22 @@ def test_nobody_is_called_what_a_terminal_would_obey(tmp_runtime: Places, name: 
             assert not it.loop.world.workloads
 
     play(story)
+
+
+def test_the_description_is_made_once(tmp_runtime: Places, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It takes as long as twenty other answers; a hundred requests for it at a time kept everybody waiting."""
+    made: list[int] = []
+    monkeypatch.setattr(routes, "document", lambda table: made.append(len(table)) or "{}")
+    monkeypatch.setattr(routes, "_description", functools.cache(routes._description.__wrapped__))
+
+    async def story() -> None:
+        async with a_service(tmp_runtime.runtime_dir) as it:
+            mallory = it.as_(it.hub.add("mallory", *RESEARCHER))
+            answers = await asyncio.gather(*(mallory.get("/openapi.json") for _ in range(20)))
+            assert {answer.text for answer in answers} == {"{}"}
+
+    play(story)
+    assert made == [len(ROUTES)]
 
 
 def test_however_much_one_asks_at_once_others_are_answered_in_between(tmp_runtime: Places) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Annotated, Any
 
@@ -320,7 +321,7 @@ class OpenApi(Base):
     @endpoint("application/json", scope=None)
     async def get(self) -> None:
         """This description."""
-        self.finish(document(ROUTES))
+        self.finish(_description())
 
 
 ROUTES: list[tuple[str, type[Base]]] = [
@@ -354,6 +355,12 @@ ROUTES: list[tuple[str, type[Base]]] = [
     ("/openapi.json", OpenApi),
 ]
 """The one route table; below `/api/v1`."""
+
+
+@functools.cache
+def _description() -> str:
+    """Made once: it takes as long as twenty other answers, and is always the same."""
+    return document(ROUTES)
 
 
 _ORDER = (State.QUEUED, State.ACTIVE, State.YIELDING, State.ENDED)
