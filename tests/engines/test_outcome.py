@@ -9,6 +9,7 @@ import pytest
 
 from jupyter_gpu.broker.engines import cgroup
 from jupyter_gpu.broker.engines.base import Stage
+from jupyter_gpu.exits import memory_kills
 from jupyter_gpu.model import EndReason
 from tests.engines.bench import PYTHON, bench, scenario, until
 
@@ -126,9 +127,9 @@ def test_the_counter_is_read_in_both_versions(tmp_path):
     (tmp_path / "2" / "memory.events").write_text("low 0\noom 3\noom_kill 2\noom_group_kill 0\n")
     (tmp_path / "1").mkdir()
     (tmp_path / "1" / "memory.oom_control").write_text("oom_kill_disable 0\nunder_oom 0\noom_kill 1\n")
-    assert cgroup.host_oom_kills([str(tmp_path / "2")]) == 2
-    assert cgroup.host_oom_kills([str(tmp_path / "1")]) == 1
-    assert cgroup.host_oom_kills([str(tmp_path), str(tmp_path / "none")]) == 0
+    assert memory_kills([str(tmp_path / "2")]) == 2
+    assert memory_kills([str(tmp_path / "1")]) == 1
+    assert memory_kills([str(tmp_path), str(tmp_path / "none")]) == 0
 
 
 @scenario

@@ -2,7 +2,8 @@
 
 import pytest
 
-from jupyter_gpu.broker.engines.verdict import TAIL_BYTES, describe, judge
+from jupyter_gpu.broker.engines.verdict import TAIL_BYTES, judge
+from jupyter_gpu.exits import describe
 
 GPU = [
     # PyTorch, TensorFlow and Keras, JAX, CuPy, Paddle, MXNet; then CUDA's own words

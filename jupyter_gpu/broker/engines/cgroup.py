@@ -15,6 +15,7 @@ import os
 import signal
 import time
 
+from ...exits import own_cgroups
 from . import procs
 
 
@@ -25,7 +26,7 @@ def parents() -> list[str]:
     (a unit with Delegate=yes, with or without DelegateSubgroup=) we step aside into a child, and never else.
     """
     found = []
-    for version, folder in _own():
+    for version, folder in own_cgroups():
         if version == "devices":
             continue
         if version == "2" and _is_delegated(folder):
@@ -41,26 +42,7 @@ def parents() -> list[str]:
 
 def parent_for_devices() -> str | None:
     """The cgroup of version 1 below which we may make others that withhold devices."""
-    return next((folder for kind, folder in _own() if kind == "devices" and os.access(folder, os.W_OK)), None)
-
-
-def _own() -> list[tuple[str, str]]:
-    """The cgroups that we are in: ("2", folder), and of version 1 the memory and the devices controller's."""
-    own = {}
-    for line in _read("/proc/self/cgroup").splitlines():
-        number, controllers, path = line.split(":", 2)
-        own["2" if number == "0" else controllers] = path
-    found = []
-    for line in _read("/proc/self/mountinfo").splitlines():
-        mount, _, kind = line.partition(" - ")
-        root, point = mount.split()[3:5]
-        what, options = kind.split()[0], kind.split()[-1].split(",")
-        kinds = [name for name in ("memory", "devices") if what == "cgroup" and name in options]
-        key = "2" if what == "cgroup2" else "".join(kinds)
-        if key in own and (own[key] + "/").startswith(root.rstrip("/") + "/"):
-            below = own[key][len(root.rstrip("/")) :].strip("/")
-            found.append((key, f"{point}/{below}".rstrip("/")))
-    return found
+    return next((folder for kind, folder in own_cgroups() if kind == "devices" and os.access(folder, os.W_OK)), None)
 
 
 def _is_delegated(folder: str) -> bool:
@@ -91,18 +73,6 @@ def enter(folders: list[str]) -> None:
     """Move this process, and so all that it will ever start, into them."""
     for folder in folders:
         _write(f"{folder}/cgroup.procs", b"0")
-
-
-def host_oom_kills(folders: list[str]) -> int:
-    """How many processes the kernel has killed here for want of host memory."""
-    most = 0
-    for folder in folders:
-        for name in ("memory.events", "memory.oom_control"):
-            for line in _read(f"{folder}/{name}").splitlines():
-                key, _, value = line.partition(" ")
-                if key == "oom_kill" and value.isdecimal():
-                    most = max(most, int(value))
-    return most
 
 
 def members(folders: list[str]) -> set[int]:
@@ -152,13 +122,6 @@ def remove(folders: list[str], patience_seconds: float = 0.2) -> None:
                     time.sleep(0.005)
                 else:
                     break
-
-
-def _read(path: str) -> str:
-    try:
-        return procs.slurp(path).decode("utf-8", "surrogateescape")
-    except OSError:
-        return ""
 
 
 def _write(path: str, words: bytes) -> None:

@@ -21,6 +21,7 @@ import select
 import signal
 import time
 
+from ...exits import memory_kills
 from . import cgroup, child, files, isolation, procs, saved
 from .ending import Ending
 from .joblog import JobLog
@@ -213,7 +214,7 @@ class _Supervisor:
         elif code and isolation.never_got_inside(self.spec, self.findings) and not self.ending.order:
             self.outcome = isolation.failed(self.log.tail)
         else:
-            kills = cgroup.host_oom_kills(self.spec["cgroups"]) if code != 0 else 0
+            kills = memory_kills(self.spec["cgroups"]) if code != 0 else 0
             end, detail = judge(code, signal_number, self.log.tail, kills)
             self.outcome = {"end": end, "detail": detail, "exit_code": code, "signal": signal_number}
             self.outcome |= saved.look(self.spec, self.findings.get("resume_from"))

@@ -10,8 +10,8 @@ where the words are known. Pure; the launcher imports it.
 from __future__ import annotations
 
 import re
-import signal
 
+from ...exits import describe
 from . import shortage
 
 #: How much of the log's end is read. An out-of-memory error that was caught and survived lies further up.
@@ -94,21 +94,6 @@ def _hint(tail: bytes) -> str:
         if match:
             return f"; {what}; the log ends with: {_line(tail, match)}"
     return ""
-
-
-def describe(exit_code: int | None, signal_number: int | None) -> str:
-    """Tell a status for people, an exit code and a signal never mixed up."""
-    if signal_number == signal.SIGSEGV:
-        return f"segmentation fault (signal {signal_number})"
-    if signal_number is not None:
-        return f"killed by signal {signal_number}"
-    text = f"exit code {exit_code}"
-    if exit_code is not None and exit_code - 128 in _NUMBERS:
-        text += f" (looks like signal {exit_code - 128})"
-    return text
-
-
-_NUMBERS = frozenset(int(number) for number in signal.Signals)
 
 
 def _last(pattern: re.Pattern[bytes], text: bytes) -> re.Match[bytes] | None:
