@@ -182,6 +182,8 @@ def test_a_server_is_told_of_again_to_a_broker_that_was_started_anew(
             again.load_state(again.orm_spawner.state)
             await again.poll()
             assert await known(serving, hall, again) is not None
+            # Its parent is still this process, and nobody else can see it end.
+            again.proc = spawner.proc
 
     play(story)
 

@@ -31,8 +31,9 @@ from .place import Place
 SCOPE_PREFIX = "custom:jupyter-gpu:"
 #: What somebody may do with what is their own; of a scope that is bound to its own bearer no other means anything.
 _OWN_SCOPES = frozenset({Scope.RESERVE, Scope.SUBMIT})
-#: How often a stream's listener is looked at anew.
-AGAIN_SECONDS = 60.0
+#: A stream's listener is looked at anew after so many times what the hub's word is kept: the hub is asked about each.
+AGAIN_TIMES = 4
+_AT_LEAST_SECONDS = 1.0
 #: For so long the hub's word is good enough for who says that they live: every holder does so several times a minute,
 #: and a hub with hundreds of them has other things to do.
 KEEPS_SECONDS = 300.0
@@ -74,7 +75,7 @@ class HubGate(Gate):
         self._socket_scopes = socket_scopes
         #: Names of tokens that are no user's.
         self._taken = {rule.name for rule in self._rules.values() if not rule.for_others}
-        self.again_seconds = max(AGAIN_SECONDS, hub.cache_seconds)
+        self.again_seconds = max(_AT_LEAST_SECONDS, AGAIN_TIMES * hub.cache_seconds)
 
     # -- by token
 
