@@ -3,12 +3,22 @@
 from __future__ import annotations
 
 import contextlib
+import os
+import stat
+import time
 from collections.abc import AsyncIterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import httpx
 import pytest
+from tornado.httpserver import HTTPServer
+from tornado.netutil import bind_sockets
 
+from jupyter_gpu.broker.api.routes import make_application
+from jupyter_gpu.broker.hub.secret import LASTS_SECONDS, NAME, cookie_secret
+from jupyter_gpu.broker.hub.service import Service
+from jupyter_gpu.broker.visits import Book
 from tests.conftest import Places
 
 from .fake_hub import CONTRACTOR, OURS, RESEARCHER
@@ -165,17 +175,87 @@ def test_a_session_that_ended_is_told_from_what_is_not_allowed(tmp_runtime: Plac
     play(story)
 
 
-def test_a_restart_of_the_service_signs_nobody_out(tmp_runtime: Places) -> None:
-    """Cookies stay good for as long as the hub's token for the service does."""
+@contextlib.asynccontextmanager
+async def started_anew(it: Serving) -> AsyncIterator[None]:
+    """The service as a hub that was restarted would start it: with another token, at another port of the same host."""
+    sockets = bind_sockets(0, "127.0.0.1")
+    port, root = sockets[0].getsockname()[1], it.root
+    environ = it.hub.environ(port, JUPYTERHUB_API_TOKEN="another-token")
+    app = SimpleNamespace(hub_cache_seconds=0, account_of_user="", system=False, tokens=None, hub_socket_scopes=())
+    service = Service(app, Book(), environ, bundle=it.service.bundle)  # type: ignore[arg-type]
+    service.join(it.loop)
+    server = HTTPServer(make_application(it.loop, service.gate, **service.words))
+    server.add_sockets(sockets)
+    it.root = f"http://127.0.0.1:{port}"
+    try:
+        yield
+    finally:
+        it.root = root
+        server.stop()
+        await server.close_all_connections()
+        await service.close()
+
+
+def test_a_restart_of_hub_and_service_signs_nobody_out(tmp_runtime: Places) -> None:
+    """A page that was open goes on; and who was signed out meanwhile stays so."""
 
     async def story() -> None:
-        async with a_service(tmp_runtime.runtime_dir) as it:
-            first = it.service.words["cookie_secret"]
-            assert first == it.service.words["cookie_secret"]
-            assert len(first) == 32
-            assert it.service.place.token.encode() not in first
+        async with a_browser(tmp_runtime.runtime_dir, *RESEARCHER) as (it, browser):
+            await browser.open()
+            xsrf = browser.xsrf()
+            async with started_anew(it):
+                assert (await browser.ask("GET", "/status", xsrf)).json()["caller"] == "ana"
+                assert (await browser.ask("POST", "/workloads", xsrf)).status_code == 201
+                assert (await browser.ask("GET", "/status", "wrong")).status_code == 403
+                it.hub.tokens.clear()
+                assert (await browser.ask("GET", "/status", xsrf)).status_code == 401
 
     play(story)
+
+
+def test_without_what_was_kept_all_sign_in_again(tmp_runtime: Places) -> None:
+    """Whoever fears that it was stolen removes it."""
+
+    async def story() -> None:
+        async with a_browser(tmp_runtime.runtime_dir, *RESEARCHER) as (it, browser):
+            await browser.open()
+            xsrf = browser.xsrf()
+            (tmp_runtime.runtime_dir / "state" / NAME).unlink()
+            async with started_anew(it):
+                assert (await browser.ask("GET", "/status", xsrf)).status_code == 401
+
+    play(story)
+
+
+def test_what_signs_cookies_is_random_and_our_accounts_alone(tmp_path: Path) -> None:
+    """Made once, for one service; anew where somebody else could know it, or it is as old as no cookie is."""
+    now = time.time()
+    first = cookie_secret(tmp_path, "service-one")
+    assert first is not None
+    assert len(first) == 32
+    kept = tmp_path / NAME
+    assert stat.S_IMODE(kept.stat().st_mode) == 0o600
+    assert kept.read_bytes() not in first
+    assert cookie_secret(tmp_path, "service-one", now=now + 60) == first
+    assert cookie_secret(tmp_path, "service-two", now=now + 60) != first
+
+    seen = [first]
+    for spoil in (
+        lambda: kept.chmod(0o640),
+        lambda: kept.write_bytes(b"short"),
+        lambda: (kept.rename(tmp_path / "elsewhere"), kept.symlink_to(tmp_path / "elsewhere")),
+        lambda: os.utime(kept, (now - LASTS_SECONDS - 60,) * 2),
+        kept.unlink,
+    ):
+        spoil()
+        seen.append(cookie_secret(tmp_path, "service-one", now=now + 60))
+        assert stat.S_IMODE(kept.stat(follow_symlinks=False).st_mode) == 0o600
+    assert len(set(seen)) == len(seen)
+
+
+def test_where_nothing_can_be_kept_the_service_starts_all_the_same(tmp_path: Path) -> None:
+    """Cookies are then as lasting as the hub's token for the service."""
+    assert cookie_secret(tmp_path / "not there", "service-one") is None
 
 
 def test_a_cookie_gives_the_scopes_of_its_token(tmp_runtime: Places) -> None:

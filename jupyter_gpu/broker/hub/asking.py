@@ -65,7 +65,7 @@ class Hub(HubOAuth):
 
     @property
     def cookie_secret(self) -> bytes:
-        """What signs our cookies. As lasting as the hub's token for us, so that a restart of ours signs nobody out."""
+        """What signs our cookies where nothing more lasting can be kept: it lasts as long as the hub's token for us."""
         return hashlib.sha256(b"cookies of jupyter_gpu " + self.api_token.encode()).digest()
 
     async def whois(self, token: str, *, bears_seconds: float = 0.0) -> Known | None:

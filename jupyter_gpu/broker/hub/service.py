@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import ssl
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from jupyterhub.utils import make_ssl_context
@@ -19,6 +20,7 @@ from .bundle import Bundle, read_bundle
 from .groups import Groups
 from .pages import PAGES
 from .place import Place, read_place
+from .secret import cookie_secret
 from .servers import Servers
 
 if TYPE_CHECKING:
@@ -47,6 +49,7 @@ class Service:
         self.bundle: Bundle = read_bundle() if bundle is None else bundle
         self._servers: Servers | None = None
         self._groups: Groups | None = None
+        self._secret: bytes | None = None
 
     @property
     def address(self) -> tuple[str, int]:
@@ -70,7 +73,7 @@ class Service:
         return {
             "pages": PAGES,
             "prefix": self.place.prefix,
-            "cookie_secret": self.hub.cookie_secret,
+            "cookie_secret": self._secret or self.hub.cookie_secret,
             "bundle": self.bundle,
             # A page of another user's server may hold any answer of ours in a frame and read what cookies show to
             # scripts there. Our page is told it in its text, which no script can fetch.
@@ -78,7 +81,8 @@ class Service:
         }
 
     def join(self, loop: Loop) -> None:
-        """Say who the hub's users are, before anything is seen of them."""
+        """Say who the hub's users are, before anything is seen of them; and know what cookies are signed by."""
+        self._secret = cookie_secret(Path(loop.broker_view().state_dir), self.hub.oauth_client_id)
         accounts = self.gate.accounts
         self._groups = Groups(loop, self.hub)
         loop.owners.of_account, loop.owners.may_run_as = accounts.owner_of_process, accounts.may_run_as
