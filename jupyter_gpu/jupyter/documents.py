@@ -56,7 +56,7 @@ class KernelView(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     restart_needed: str | None = None
     execution_state: str
     last_activity: float | None = None
-    #: What a person should know, like "restarted after a crash".
+    #: What a person should know, like "restarted after a crash (killed by signal 9)".
     reason: str = ""
     #: What the broker tells who holds its devices although nothing ends: that it uses more than its part, say.
     told: str = ""

@@ -74,7 +74,8 @@ class Kept:
     reserving: asyncio.Lock = field(default_factory=asyncio.Lock)
     #: One restart by us at a time.
     restarting: asyncio.Lock = field(default_factory=asyncio.Lock)
-    crashed: bool = False
+    #: How its process died by itself, until the next one runs; and when.
+    crash: str | None = None
     crashed_at: float | None = None
     #: What a person should know.
     reason: str = ""
@@ -163,10 +164,11 @@ class Keeper:
                 await client.release(it.id, None if it.holder is None else it.holder.number)
         return True
 
-    def crashed(self, kept: Kept) -> None:
+    def crashed(self, kept: Kept, how: str) -> None:
         """A kernel has died by itself and is about to be started anew."""
         if not kept.restarting.locked():  # else that is our doing
-            kept.crashed, kept.crashed_at = True, time.time()
+            self.log.warning("Kernel %s of %s has died and is started anew: %s.", kept.kernel_id, kept.name, how)
+            kept.crash, kept.crashed_at = how, time.time()
 
     # -- small
 

@@ -308,9 +308,9 @@ class Kernels(Keeper):
         self.kernels.pop(kept.kernel_id, None)
         self.changed()
 
-    def crashed(self, kept: Kept) -> None:
+    def crashed(self, kept: Kept, how: str) -> None:
         """A kernel died by itself."""
-        super().crashed(kept)
+        super().crashed(kept, how)
         self.changed()
 
     def _heir(self, kept: Kept) -> Kept | None:

@@ -22,6 +22,7 @@ from jupyter_client.provisioning.local_provisioner import LocalProvisioner
 from traitlets import Bool
 
 from .. import pins
+from ..exits import describe, memory_kills, own_cgroups
 from . import ports
 from .keeper import Keeper, Kept, keeper_of
 
@@ -51,6 +52,8 @@ class GpuProvisioner(LocalProvisioner):
     #: What the kernel is started with; None where that is not ours to say.
     _pin: tuple[str, ...] | None = None
     _pinned_by: int | None = None
+    #: What had been killed here for want of host memory when the kernel was started.
+    _memory_kills = 0
 
     @property
     def _keeper(self) -> Keeper:
@@ -128,12 +131,13 @@ class GpuProvisioner(LocalProvisioner):
         kept.pid, kept.pinned_by, kept.manager = self.pid, self._pinned_by, self.parent
         kept.restart_needed, kept.restart_due = None, False
         kept.devices = kept.started_with = _inherited() if self._pin is None else self._pin
-        kept.reason = "restarted after a crash" if kept.crashed else ""
-        kept.crashed_at, kept.crashed = kept.crashed_at if kept.crashed else None, False
+        kept.reason = "" if kept.crash is None else f"restarted after a crash ({kept.crash})"
+        kept.crashed_at, kept.crash = None if kept.crash is None else kept.crashed_at, None
+        self._memory_kills = memory_kills(_cgroups())
         listen = getattr(self.parent, "add_restart_callback", None)
         if not self._listens and listen is not None:
             self._listens = True
-            listen(lambda: self._keeper.crashed(self._kept), "restart")
+            listen(lambda: self._keeper.crashed(self._kept, self._how_it_ended()), "restart")
             listen(self._gave_up, "dead")
         await self._keeper.started(kept)
 
@@ -149,8 +153,21 @@ class GpuProvisioner(LocalProvisioner):
         self._is_over = True
         await self._keeper.stopped(self._kept)
 
+    def _how_it_ended(self) -> str:
+        """In words; with what proves that memory ran out, as a signal 9 alone may be anybody's."""
+        status = None if self.process is None else self.process.returncode
+        if status is None:
+            return "nobody knows how it ended"
+        how = describe(None, -status) if status < 0 else describe(status, None)
+        kills = memory_kills(_cgroups()) - self._memory_kills
+        if status == 0 or kills <= 0:
+            return how
+        processes = "1 process" if kills == 1 else f"{kills} processes"
+        return f"{how}; while it ran the system killed {processes} of its server for want of host memory"
+
     def _gave_up(self) -> None:
         """It crashed again and again: nobody cleans up after it."""
+        self.log.warning("Kernel %s dies again and again and is given up: %s.", self.kernel_id, self._how_it_ended())
         with contextlib.suppress(RuntimeError):  # no loop runs: the broker sees by itself that it is gone
             self._last_word = asyncio.get_running_loop().create_task(self._over())
 
@@ -177,6 +194,11 @@ def _inherited() -> tuple[str, ...]:
     if pins.ATTEMPT not in os.environ and pins.RESERVATION not in os.environ:
         return ()
     return tuple(word for word in pins.read(os.environ.get(pins.VISIBLE)) or () if isinstance(word, str))
+
+
+def _cgroups() -> list[str]:
+    """Where a kernel lives, as its server does: what starts it makes it none of its own."""
+    return [folder for _, folder in own_cgroups()]
 
 
 def _is_ipykernel(spec: Any, cmd: Sequence[str]) -> bool:

@@ -13,7 +13,7 @@ import pytest
 from jupyter_gpu import pins
 from jupyter_gpu.client import AsyncClient
 from jupyter_gpu.errors import Conflict
-from jupyter_gpu.jupyter import restarting
+from jupyter_gpu.jupyter import provisioner, restarting
 from jupyter_gpu.jupyter.kernels import Kernels
 from jupyter_gpu.model import Ask, Kind, State, SubmitBody
 
@@ -143,13 +143,46 @@ def test_a_crash_keeps_the_lease_and_is_said(broker, tmp_path):
             await until(lambda: lab.pid(kernel) != before, "the automatic restart")
             assert lab.started_with(kernel)[pins.VISIBLE] == uuids(held)
             view = lab.view(kernel)
-            assert view.reason == "restarted after a crash"
+            assert view.reason == "restarted after a crash (killed by signal 9)"
             assert view.execution_state != "busy"
             assert view.pinned
             await until(lambda: _is_held_by(lab, held.id, kernel), "the broker knows the new process")
             await lab.ready(kernel)
             await lab.restart(kernel)
             assert lab.view(kernel).reason == ""
+
+    play(story)
+
+
+@pytest.mark.parametrize(
+    ("end", "how"),
+    [
+        ("os._exit(3)", "exit code 3"),
+        ("os._exit(0)", "exit code 0"),
+        ("os.kill(os.getpid(), signal.SIGSEGV)", "segmentation fault (signal 11)"),
+        (
+            "open('memory.events', 'w').write('oom_kill 2'); os.kill(os.getpid(), signal.SIGKILL)",
+            "killed by signal 9; while it ran the system killed 1 process of its server for want of host memory",
+        ),
+    ],
+)
+def test_how_a_kernel_died_is_said(broker, tmp_path, monkeypatch, end, how):
+    """As far as it is known: memory is blamed on a counter only (jupyter-server/jupyter_server#1395)."""
+    (tmp_path / "memory.events").write_text("oom_kill 1\n")
+    monkeypatch.setattr(provisioner, "_cgroups", lambda: [str(tmp_path)])
+
+    async def story():
+        async with a_lab(broker, tmp_path) as lab:
+            _, kernel, _ = await pinned_at_start(lab)
+            before = lab.pid(kernel)
+            said = []
+            monkeypatch.setattr(lab.kernels.log, "warning", lambda text, *words: said.append(text % words))
+            await lab.run(kernel, f"import os, signal; os.chdir({str(tmp_path)!r}); {end}", wait=False)
+            await until(lambda: lab.pid(kernel) not in (None, before), "the automatic restart")
+            await lab.ready(kernel)
+            assert lab.view(kernel).reason == f"restarted after a crash ({how})"
+            (record,) = [it for it in said if "has died" in it]
+            assert record == f"Kernel {kernel} of one.ipynb has died and is started anew: {how}."
 
     play(story)
 
