@@ -278,4 +278,5 @@ def _add_spawner(c: Config, place: Place, tokens: Tokens, spawner_class: type, p
     section.gpu_profiles = policy["profiles"]
     section.gpu_teams, section.gpu_team_groups = policy.get("teams", {}), policy.get("team_groups")
     section.gpu_url, section.gpu_server_url = place.origin + place.prefix, place.reached
+    section.gpu_page = f"{place.prefix}/"
     section.gpu_token = tokens.spawner

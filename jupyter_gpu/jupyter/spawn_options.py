@@ -10,7 +10,11 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from inspect import isawaitable
+from pathlib import PurePosixPath
 from typing import Any
+from urllib.parse import urlsplit
+
+from jupyterhub.utils import subdomain_hook_legacy
 
 from ..client import AsyncClient
 from ..errors import GpuError, InvalidAsk
@@ -38,6 +42,7 @@ class SpawnOptions:
     gpu_team_groups: Sequence[str] | None
     gpu_url: str
     gpu_token: str
+    gpu_page: str
     gpu_deadline_seconds: float
     gpu_wait_seconds: int
 
@@ -118,8 +123,20 @@ class SpawnOptions:
             now=time.time(),
             groups=self._gpu_groups,
             longest_wait_seconds=self.gpu_wait_seconds,
+            all_gpus=self._gpu_page_link,
         )
         return f"{await self._gpu_why_ended()}{spawn_page.form(page)}\n{theirs}"
+
+    @property
+    def _gpu_page_link(self) -> str:
+        """Where the service's page is for a browser: where each user has a host of their own, so has each service."""
+        settings, name = self.user.settings, PurePosixPath(self.gpu_page).name
+        if not (name and settings.get("subdomain_host")):
+            return self.gpu_page
+        at = urlsplit(settings["subdomain_host"])
+        hook = settings.get("subdomain_hook", subdomain_hook_legacy)
+        port = f":{at.port}" if at.port else ""
+        return f"{at.scheme}://{hook(name, settings['domain'], kind='service')}{port}{self.gpu_page}"
 
     async def _gpu_why_ended(self) -> str:
         """Why the last server of this name with GPUs was ended, where that was not its owner's doing."""

@@ -35,6 +35,8 @@ class Page(NamedTuple):
     groups: Sequence[str] = ()
     #: A start that waits gives up after so long.
     longest_wait_seconds: int = 3600
+    #: Where the service's own page is; empty where there is none.
+    all_gpus: str = ""
 
 
 def form(page: Page) -> str:
@@ -49,7 +51,17 @@ def form(page: Page) -> str:
         f'<p id="jupyter-gpu-news" role="status">{_news(page)}</p>\n'
         f"{choices}\n{_team(page) if has_devices else ''}\n{_wait(page) if has_devices else ''}\n"
         f"</fieldset>\n"
-        f"{_quotas(page)}\n{_SCRIPT}"
+        f"{_quotas(page)}\n{_all_gpus(page)}{_SCRIPT}"
+    )
+
+
+def _all_gpus(page: Page) -> str:
+    """The way to the service's page, in this tab: it shows what of the GPUs is whose, and leads back here."""
+    if not page.all_gpus:
+        return ""
+    return (
+        f'<p class="jupyter-gpu"><a id="jupyter-gpu-all" href="{escape(page.all_gpus)}">'
+        f"See all GPUs and your work</a></p>\n"
     )
 
 

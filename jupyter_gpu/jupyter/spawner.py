@@ -52,6 +52,10 @@ class GpuSpawner(SpawnOptions, Spawner):
         help="""Where servers and their kernels reach the broker, by their own token, where that is not `gpu_url`: from
         a container 127.0.0.1 is another machine. It is handed to them as JUPYTER_GPU_URL.""",
     )
+    gpu_page = Unicode(
+        config=True,
+        help="The path of the service's page for people, /services/jupyter-gpu/; empty where it has none.",
+    )
     gpu_deadline_seconds = Float(10.0, config=True, help="No start and no stop waits longer for one answer.")
     gpu_patience_seconds = Float(
         5.0, config=True, help="How long a start that does not wait in line waits for a device that is being cleared."

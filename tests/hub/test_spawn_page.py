@@ -7,6 +7,7 @@ from html.parser import HTMLParser
 from typing import Any
 
 import pytest
+from jupyterhub.utils import subdomain_hook_idna
 
 from jupyter_gpu.core.status import profile_view
 from jupyter_gpu.jupyter import offers, prospects, spawn_page
@@ -421,6 +422,45 @@ def test_the_page_shows_what_the_broker_says_to_this_person(tmp_runtime):
             assert [it["value"] for it in page.all("input")] == ["one", "two", "none", "vision", "yes"]
             assert [it["value"] for it in page.all("input") if "checked" in it] == ["two"]
             assert "For a <notebook>" in page.text
+
+    play(story)
+
+
+def test_it_leads_to_the_page_of_the_service():
+    """In the same tab, by words that say where to; without such a page there is no link."""
+    page = an_away_page(all_gpus="/j/services/gpu/?a=1&b=2")
+
+    (link,) = Reader(form(page)).all("a")
+
+    assert (link["href"], "target" in link) == ("/j/services/gpu/?a=1&b=2", False)
+    assert Reader(form(page)).of["jupyter-gpu-all"] == "See all GPUs and your work"
+    assert "&amp;b=2" in form(page)
+    assert Reader(form(an_away_page())).all("a") == []
+
+
+@pytest.mark.parametrize(
+    ("settings", "link"),
+    [
+        ({}, "/services/jupyter-gpu/"),
+        (
+            {
+                "subdomain_host": "https://hub.example:8443",
+                "domain": "hub.example",
+                "subdomain_hook": subdomain_hook_idna,
+            },
+            "https://jupyter-gpu--service.hub.example:8443/services/jupyter-gpu/",
+        ),
+    ],
+)
+def test_the_way_to_the_page_is_that_of_the_hub(tmp_runtime, settings, link):
+    """Where each user has a host of their own, so has the service."""
+
+    async def story():
+        async with a_hall(tmp_runtime.runtime_dir, gpu_page="/services/jupyter-gpu/") as (hall, _):
+            spawner = hall.spawner("ana")
+            spawner.user.settings.update(settings)
+            (found,) = Reader(await spawner.get_options_form()).all("a")
+            assert found["href"] == link
 
     play(story)
 
