@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -42,9 +43,9 @@ POLICY: dict[str, object] = {
 class House:
     """A broker, a JupyterLab and a browser for one test."""
 
-    def __init__(self, root: Path, stack: ExitStack, *words: str, devices: int = 2) -> None:
+    def __init__(self, root: Path, stack: ExitStack, *words: str, devices: int = 2, **policy: object) -> None:
         self._stack = stack
-        self.broker: Broker = stack.enter_context(a_broker(root / "b", devices=devices, policy=POLICY))
+        self.broker: Broker = stack.enter_context(a_broker(root / "b", devices=devices, policy=POLICY | policy))
         notebook = root / "a.ipynb"
         about = {"kernelspec": {"name": "python3", "display_name": "Python 3", "language": "python"}}
         nbformat.write(nbformat.v4.new_notebook(metadata=about), notebook)
@@ -222,6 +223,28 @@ def test_when_the_time_is_over_the_kernel_goes_on_without(tmp_path: Path, stack:
     assert lab.wait_for_kernel() == kernel
     until(lambda: not seen(lab).startswith("GPU-"), "the kernel goes on without it")
     assert house.broker.client.workload(it.id).state is State.ENDED
+
+
+def test_an_idle_reservation_is_kept_by_a_click(tmp_path: Path, stack: ExitStack) -> None:
+    """The warning has a button; with it the warning is gone, and its time without use begins anew."""
+    house = House(tmp_path, stack, idle_warn_seconds=5, idle_release_seconds=3600)
+    lab = house.open()
+    lab.command("gpu:reserve", devices=1, duration_seconds=3600)
+    warning = lab.page.locator('[data-gpu="alert"][data-key^="idle:"]')
+    warning.wait_for()
+    key = warning.get_attribute("data-key")
+    (first,) = house.broker.client.status().alerts
+    assert first.key == key
+
+    warning.get_by_role("button", name=re.compile("^Keep")).click()
+
+    lab.page.locator(f'[data-key="{key}"]').wait_for(state="detached")
+    until(lambda: house.broker.client.status().alerts, "idle again, it is told again")
+    (again,) = house.broker.client.status().alerts
+    assert again.since >= first.since + 5
+    assert again.workload == first.workload
+    lab.page.locator(f'[data-key="{again.key}"]').wait_for()
+    assert lab.faults == []
 
 
 @pytest.mark.parametrize("prefix", ["/j", "/a/b/user/ana@uni.example/"])
