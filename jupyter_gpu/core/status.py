@@ -243,14 +243,15 @@ def _bindings(world: World, number: int, rule: QuotaRule, caller: Caller) -> Ite
         if binding is None or binding in seen:
             continue
         seen.add(binding)
-        parts = (
-            team if rule.team == EACH and len(teams) > 1 else "",
-            queue if rule.queue == EACH else "",
-            device_class if rule.device_class == EACH else "",
-        )
-        yield binding, _named(rule.title, *parts)
+        yield binding, _as_theirs(rule, team, queue, device_class)
 
 
-def _named(title: str, *parts: str | None) -> str:
-    more = [part for part in parts if part]
-    return f"{title} ({', '.join(more)})" if more else title
+def _as_theirs(rule: QuotaRule, team: str, queue: str, device_class: str | None) -> str:
+    """How a rule reads to whom it binds: "you, queue training", "your team vision"; `title` is what it is to all."""
+    parts = (
+        "you" if rule.user is not None else "",
+        f"your team {team}" if rule.team is not None else "",
+        f"queue {queue}" if rule.queue is not None else "",
+        f"class {device_class}" if rule.device_class is not None else "",
+    )
+    return ", ".join(filter(None, parts)) or "everybody"

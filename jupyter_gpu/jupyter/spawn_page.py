@@ -194,7 +194,7 @@ def _teams(page: Page) -> str:
 
 
 def quota_text(it: QuotaView, now: float) -> str:
-    """One bound as people read it, like "each user: 1 of 2 GPUs held, 1 left"."""
+    """One bound as people read it, like "you: 1 of 2 GPUs held, 1 left"."""
     parts = []
     if it.devices_allowed is not None:
         held = it.devices_held or 0

@@ -113,7 +113,7 @@ describe('a change', () => {
   });
 
   it('has quotas, lines and warnings whole, and an empty one is left out', () => {
-    const quotas = [{ rule: 'each user', devices_held: 1, devices_allowed: 2 }];
+    const quotas = [{ rule: 'you', devices_held: 1, devices_allowed: 2 }];
     const before = state({ quotas, warnings: ['the disk is full'], more_of_mine: 3 });
     const waiting = { interactive: 1 };
     const line: Frame = { type: 'change', change: { revision: 11, waiting } };

@@ -251,9 +251,9 @@ describe('the facts under a workload', () => {
 
 describe('a quota', () => {
   it('says what is held and what is left', () => {
-    const quota = { rule: 'each user', devices_held: 1, devices_allowed: 2 };
+    const quota = { rule: 'you', devices_held: 1, devices_allowed: 2 };
     assert.deepEqual(format.bounds(quota, NOON), [
-      { label: 'each user', text: '1 of 2 GPUs', left: '1 left', part: 0.5 }
+      { label: 'you', text: '1 of 2 GPUs', left: '1 left', part: 0.5 }
     ]);
   });
 

@@ -273,7 +273,7 @@ describe('the form', () => {
 
 describe('quota', () => {
   it('is a row for each bound, or nothing', () => {
-    const quotas = [{ rule: 'each user', devices_held: 2, devices_allowed: 2 }];
+    const quotas = [{ rule: 'you', devices_held: 2, devices_allowed: 2 }];
     assert.match(html(<Quotas quotas={quotas} now={NOON} />), /data-gpu="quota"[^]*0 left/);
     assert.equal(html(<Quotas quotas={[]} now={NOON} />), '');
   });

@@ -493,7 +493,7 @@ def test_the_document_says_which_profiles_and_teams_are_the_callers() -> None:
 
     assert (seen.teams, seen.teams_at) == (("ml101", "vision"), 5.0)
     assert [(it.name, it.title) for it in seen.profiles] == [("small", "One GPU"), ("lesson", "lesson")]
-    assert [it.rule for it in seen.quotas] == ["each team (ml101)", "each team (vision)", "each user"]
+    assert [it.rule for it in seen.quotas] == ["your team ml101", "your team vision", "you"]
     assert other.teams == ("everyone",)
     assert [it.name for it in other.profiles] == ["small"]
-    assert [it.rule for it in other.quotas] == ["each team", "each user"]
+    assert [it.rule for it in other.quotas] == ["your team everyone", "you"]

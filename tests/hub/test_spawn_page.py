@@ -397,10 +397,10 @@ def test_a_bound_is_said_with_what_is_left_of_it(quota, said):
 
 def test_own_and_team_quota_and_the_groups_that_they_go_by_are_shown():
     """With when the groups were looked up, so that a change that is not seen yet is understood."""
-    quotas = (QuotaView(rule="each user", devices_held=0, devices_allowed=2),)
+    quotas = (QuotaView(rule="you", devices_held=0, devices_allowed=2),)
     page = read(a_page(seen(quotas=quotas, teams=("vision", "everyone"), teams_at=NOON - 60)))
 
-    assert "Each user: 0 of 2 GPUs held, 2 left" in page.of["jupyter-gpu-quotas"]
+    assert "You: 0 of 2 GPUs held, 2 left" in page.of["jupyter-gpu-quotas"]
     assert "Your teams: vision, everyone (groups as of 11:59)" in page.of["jupyter-gpu-quotas"]
     by_hub = read(an_away_page(groups=("vision",)))
     assert "Your teams: vision (groups as of 12:00)" in by_hub.of["jupyter-gpu-quotas"]

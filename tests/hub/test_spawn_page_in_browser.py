@@ -110,7 +110,7 @@ def browse() -> Iterator[Any]:
     assert faults == []
 
 
-QUOTAS = (QuotaView(rule="each user", devices_held=1, devices_allowed=2),)
+QUOTAS = (QuotaView(rule="you", devices_held=1, devices_allowed=2),)
 FULL = {"one": waits(expected_start_at=NOON + 2 * HOUR), "two": waits(TWO, expected_start_at=NOON + 4 * HOUR)}
 ONE_FREE = {"one": an_offer(ONE, free=1), "two": waits(TWO, free=1, expected_start_at=NOON + 4 * HOUR)}
 
