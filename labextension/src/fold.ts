@@ -89,9 +89,14 @@ export function fold(state: GpuState, frame: Frame, now: number): GpuState {
   }
 }
 
+/** Of which store and for whom a document is: what a page or a browser keeps of one is no other’s. */
+export function whoseOf(status: Status | null): string {
+  return status === null ? '' : `${status.store_id}:${status.caller}`;
+}
+
 function foldStatus(state: GpuState, status: Status, now: number): GpuState {
-  // Another store has other workloads under the same numbers.
-  const isSame = state.status === null || state.status.store_id === status.store_id;
+  // Another store has other workloads under the same numbers, and another person has other ones.
+  const isSame = state.status === null || whoseOf(state.status) === whoseOf(status);
   const live = new Set(status.workloads.map(it => it.id));
   return {
     ...state,

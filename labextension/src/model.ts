@@ -2,11 +2,11 @@
 import type { IDisposable } from '@lumino/disposable';
 import { type ISignal, Signal } from '@lumino/signaling';
 
-import { fold, type GpuState, type Link, NOTHING, type Trouble } from './fold';
+import { fold, type GpuState, type Link, NOTHING, type Trouble, whoseOf } from './fold';
 import { markOf } from './select';
 import type { ServerApi } from './server';
 import { type ISocket, Stream } from './stream';
-import type { Frame, RestartFrame, WorkloadView } from './types';
+import type { Frame, RestartFrame, Status, WorkloadView } from './types';
 
 /** What the model asks of whoever knows. */
 export interface ISource {
@@ -107,7 +107,7 @@ export class GpuModel<A extends ISource> implements IGpuModel<A>, IDisposable {
   clearEnded(): void {
     const newest = this._state.recent[0]?.ended_at ?? 0;
     if (newest > this._cleared()) {
-      this._memory?.setItem(this._clearedKey, String(newest));
+      this._memory?.setItem(this._key('cleared'), String(newest));
     }
     this._set({ ...this._state, recent: [] });
   }
@@ -120,7 +120,7 @@ export class GpuModel<A extends ISource> implements IGpuModel<A>, IDisposable {
       ...this._state.dismissed.filter(mark => open.has(mark)),
       ...alerts.filter(it => it.key === key).map(markOf)
     ];
-    this._memory?.setItem(dismissedKey(this._state.status?.store_id), JSON.stringify(dismissed));
+    this._memory?.setItem(this._key('dismissed'), JSON.stringify(dismissed));
     this._set({ ...this._state, dismissed });
   }
 
@@ -145,8 +145,8 @@ export class GpuModel<A extends ISource> implements IGpuModel<A>, IDisposable {
   private _take(frame: Frame): void {
     const before = this._state;
     const after = fold(before, frame, Date.now() / 1000);
-    const isOther = after.status?.store_id !== before.status?.store_id;
-    this._set(isOther ? { ...after, dismissed: this._dismissed(after.status?.store_id) } : after);
+    const isOther = whoseOf(after.status) !== whoseOf(before.status);
+    this._set(isOther ? { ...after, dismissed: this._dismissed(after.status) } : after);
     if (frame.type === 'status') {
       void this._catchUp(before);
     } else if (frame.type === 'restart') {
@@ -172,7 +172,7 @@ export class GpuModel<A extends ISource> implements IGpuModel<A>, IDisposable {
       return;
     }
     try {
-      if (before.status?.store_id !== status.store_id) {
+      if (before.status === null || whoseOf(before.status) !== whoseOf(status)) {
         this._end(await this.api.lately());
         return;
       }
@@ -193,13 +193,16 @@ export class GpuModel<A extends ISource> implements IGpuModel<A>, IDisposable {
     }
   }
 
-  private get _clearedKey(): string {
-    return `jupyter-gpu:cleared:${this._state.status?.store_id}`;
+  /** Several may use one browser, one after the other: what one puts away, the next has not seen. */
+  private _key(what: 'cleared' | 'dismissed', status = this._state.status): string {
+    return `jupyter-gpu:${what}:${whoseOf(status)}`;
   }
 
-  private _dismissed(store: string | undefined): readonly string[] {
+  private _dismissed(status: Status | null): readonly string[] {
     try {
-      const kept: unknown = JSON.parse(this._memory?.getItem(dismissedKey(store)) ?? '[]');
+      const kept: unknown = JSON.parse(
+        this._memory?.getItem(this._key('dismissed', status)) ?? '[]'
+      );
       return Array.isArray(kept) ? kept.filter(it => typeof it === 'string') : [];
     } catch {
       return [];
@@ -207,7 +210,7 @@ export class GpuModel<A extends ISource> implements IGpuModel<A>, IDisposable {
   }
 
   private _cleared(): number {
-    return Number(this._memory?.getItem(this._clearedKey) ?? -1);
+    return Number(this._memory?.getItem(this._key('cleared')) ?? -1);
   }
 
   private _tick(): void {
@@ -245,8 +248,4 @@ export class GpuModel<A extends ISource> implements IGpuModel<A>, IDisposable {
   private _ticker: number;
   private _hiding: number | undefined;
   private readonly _stream: Stream;
-}
-
-function dismissedKey(store: string | undefined): string {
-  return `jupyter-gpu:dismissed:${store}`;
 }

@@ -181,6 +181,31 @@ describe('the model of a page', () => {
     last.dispose();
   });
 
+  it('keeps for each person who uses the browser what they put away, and nothing of it for the next', async () => {
+    const kept = new Map<string, string>();
+    const memory: Memory = {
+      getItem: name => kept.get(name) ?? null,
+      setItem: (name, value) => kept.set(name, value)
+    };
+    const alerts = [{ key: 'a', since: NOON, text: 'It is hot' }];
+    const ended = [work(1, { state: 'ended', end: 'succeeded', ended_at: NOON })];
+    server.lately = () => Promise.resolve(ended);
+    const shared = new GpuModel(server as unknown as ISource, memory);
+    const seenBy = async (caller: string): Promise<[string[], number[]]> => {
+      server.socket.say({ type: 'status', status: status({ caller, alerts }) });
+      await settle();
+      const { state } = shared;
+      return [openAlerts(state).map(it => it.key), state.recent.map(it => it.id)];
+    };
+    assert.deepEqual(await seenBy('ada'), [['a'], [1]]);
+    shared.dismiss('a');
+    shared.clearEnded();
+    assert.deepEqual(await seenBy('ada'), [[], []]);
+    assert.deepEqual(await seenBy('ben'), [['a'], [1]]);
+    assert.deepEqual(await seenBy('ada'), [[], []]);
+    shared.dispose();
+  });
+
   it('passes on that a kernel is to be restarted', () => {
     const asked: string[] = [];
     model.restartAsked.connect((_, frame) => asked.push(frame.kernel_id));
