@@ -7,16 +7,18 @@ import os
 import re
 import sys
 import tempfile
+from functools import partial
 from pathlib import Path
 
+import msgspec
 import pytest
 from playwright.sync_api import expect, sync_playwright
 
-from jupyter_gpu.model import Ask, JobSpec, Kind, SubmitBody
+from jupyter_gpu.model import Ask, Holder, JobSpec, Kind, SubmitBody
 from tests.stories.lab import _FLAGS, CHROMIUM, NO_CHROMIUM, STEP_MS
 
 from .front import a_front
-from .hub import CONTRACTOR, OPERATOR, PASSWORD, STRANGER, a_hub, until
+from .hub import CONTRACTOR, OPERATOR, PASSWORD, POLICY, STRANGER, a_hub, until
 
 pytestmark = [
     pytest.mark.story,
@@ -61,15 +63,21 @@ def hub(the_hub):
 
 
 @pytest.fixture
-def log_in(front):
-    """A browser of their own for each person, who has just logged in; nothing of the page may be wrong in it."""
+def log_in(front, log_in_at):
+    """A browser of their own for each person, who has just logged in at the hub of all tests."""
+    return partial(log_in_at, front)
+
+
+@pytest.fixture
+def log_in_at():
+    """The same, at any hub's front; nothing of the page may be wrong in it."""
     faults: list[str] = []
     with contextlib.ExitStack() as stack:
         playwright = stack.enter_context(sync_playwright())
         browser = playwright.chromium.launch(executable_path=CHROMIUM, headless=True, args=_FLAGS)
         stack.callback(browser.close)
 
-        def enter(name, path=SERVICE, **words):
+        def enter(front, name, path=SERVICE, **words):
             context = browser.new_context(**{"viewport": WIDE, **words})
             stack.callback(context.close)
             page = context.new_page()
@@ -241,6 +249,29 @@ def test_an_operator_drains_a_gpu_and_its_holder_reads_why(hub, log_in, tmp_path
     part(operators, "question-yes").click()
     until(lambda: hub.as_("ben").workload(waits.id).end == "cancelled", "it is cancelled")
     assert hub.as_("ben").workload(waits.id).detail == f"cancelled by {OPERATOR}: the rack is moved"
+
+
+def test_an_idle_reservation_is_kept_by_a_click(log_in_at):
+    """The warning has a button; with it the warning is gone, and the time without use begins anew."""
+    with (
+        tempfile.TemporaryDirectory(prefix="jgk-", ignore_cleanup_errors=True) as folder,
+        a_hub(Path(folder) / "hub", policy=POLICY | {"idle_warn_seconds": 5, "idle_release_seconds": 3600}) as hub,
+        a_front(hub) as front,
+    ):
+        hers, client = log_in_at(front, "ana"), hub.as_("ana")
+        held = client.submit(msgspec.structs.replace(reserve(), holder=Holder(kind="kernel", name="a.ipynb")))
+        client.renew(client.wait(held.id, until="active", timeout_seconds=30).id, 1, busy=False)
+        warning = part(hers, "alert").filter(has=part(hers, "keep"))
+        expect(warning).to_have_count(1)
+        (first,) = client.status().alerts
+        assert (warning.get_attribute("data-key"), first.workload) == (first.key, held.id)
+
+        part(hers, "keep").click()
+
+        expect(hers.locator(f'[data-key="{first.key}"]')).to_have_count(0)
+        until(lambda: client.status().alerts, "idle again, it is told again")
+        assert client.status().alerts[0].since >= first.since + 5
+        expect(part(hers, "keep")).to_have_count(1)
 
 
 # -- what goes on meanwhile
