@@ -35,6 +35,12 @@ export interface IPage {
 }
 
 /** What an operator does with a device. */
+/** Whose work alone, by name, and of which queue. */
+export interface IOnly {
+  readonly owner?: string;
+  readonly queue?: string;
+}
+
 export type Mark = 'cordon' | 'uncordon' | 'drain';
 
 /** The broker's own doors; `root` is what a transport has before their paths. */
@@ -51,8 +57,13 @@ export class Api {
   }
 
   /** A page of the live work of everybody, newest first; `after` is the `next` of the page before. */
-  live(state: State, limit: number, after: number | null = null): Promise<IPage> {
-    const words = `ended=false&state=${state}&limit=${limit}${after === null ? '' : `&after=${after}`}`;
+  live(state: State, limit: number, after: number | null = null, only: IOnly = {}): Promise<IPage> {
+    const words = new URLSearchParams({ ended: 'false', state, limit: String(limit) });
+    for (const [name, value] of Object.entries({ after, ...only })) {
+      if (value !== null) {
+        words.set(name, String(value));
+      }
+    }
     return this.json<IPage>(`${this._root}workloads?${words}`);
   }
 

@@ -1,10 +1,10 @@
 import assert from 'node:assert/strict';
 import { afterEach, beforeEach, describe, it, mock } from 'node:test';
 
-import type { Api, IPage } from '../src/api';
+import type { Api, IOnly, IPage } from '../src/api';
 import type { GpuState } from '../src/fold';
 import type { IGpuModel, ISource } from '../src/model';
-import { countWaiting, PAGE, PAUSE_MS, Roll } from '../src/page/roll';
+import { askedFor, countWaiting, PAGE, PAUSE_MS, Roll, TYPING_MS } from '../src/page/roll';
 import { state, status, work } from './builders';
 
 async function settle(): Promise<void> {
@@ -15,6 +15,7 @@ async function settle(): Promise<void> {
 
 describe('who waits', () => {
   let asked: (number | null)[];
+  let sought: IOnly[];
   let answer: (after: number | null) => IPage;
   let known: GpuState;
   let roll: Roll;
@@ -39,6 +40,7 @@ describe('who waits', () => {
   beforeEach(async () => {
     mock.timers.enable({ apis: ['setTimeout', 'Date'], now: 1_000_000 });
     asked = [];
+    sought = [];
     changed = null;
     answer = () => ({ items: [work(1, { state: 'queued' })], next: null });
     const model = {
@@ -46,8 +48,12 @@ describe('who waits', () => {
         return known;
       },
       api: {
-        live: (_: string, limit: number, after: number | null): Promise<IPage> => {
+        live: (_: string, limit: number, after: number | null, only?: IOnly): Promise<IPage> => {
           assert.equal(limit, PAGE);
+          if (only) {
+            sought.push(only);
+            return Promise.resolve({ items: [work(7, { owner: only.owner })], next: null });
+          }
           asked.push(after);
           return Promise.resolve(answer(after));
         }
@@ -66,6 +72,41 @@ describe('who waits', () => {
   afterEach(() => {
     end();
     mock.timers.reset();
+  });
+
+  it('finds by owner and queue also what is not read yet, once a word is typed', async () => {
+    roll.seek('ben');
+    await pass(TYPING_MS);
+    // All of them are read already, so there is nobody else to find.
+    assert.deepEqual(sought, []);
+    answer = () => ({ items: [work(1, { state: 'queued' })], next: 1 });
+    await pass(PAUSE_MS);
+    await tell(12);
+    await pass(PAUSE_MS);
+    sought = [];
+    roll.seek('b');
+    roll.seek('be');
+    roll.seek('ben training');
+    await pass(TYPING_MS);
+    assert.deepEqual(sought, [{ owner: 'ben', queue: 'training' }]);
+    assert.deepEqual(
+      roll.known.waiting.map(it_ => it_.id),
+      [1, 7]
+    );
+    roll.seek('');
+    await pass(TYPING_MS);
+    assert.deepEqual(
+      roll.known.waiting.map(it_ => it_.id),
+      [1]
+    );
+  });
+
+  it('asks for what a broker can find', () => {
+    const queues = ['training', 'deferred'];
+    assert.deepEqual(askedFor('  ', queues), []);
+    assert.deepEqual(askedFor('training', queues), [{ queue: 'training' }]);
+    assert.deepEqual(askedFor('ada ada ben', queues), [{ owner: 'ada' }, { owner: 'ben' }]);
+    assert.equal(askedFor('a b c d e', queues).length, 3);
   });
 
   it('is read when an operator begins to look, and no more once they have gone', async () => {

@@ -133,6 +133,7 @@ function Everybody(props: IPartProps & { status: Status; roll: Roll }): React.JS
           value={typed}
           onChange={event => {
             setTyped(event.target.value);
+            roll.seek(event.target.value);
           }}
         />
       </label>
@@ -155,7 +156,10 @@ function Everybody(props: IPartProps & { status: Status; roll: Roll }): React.JS
             label={`Show ${Math.min(PAGE, more)} more`}
             onClick={() => void roll.more()}
           />
-          <span className="jp-Gpu-muted">{more} more wait, the oldest of all</span>
+          <span className="jp-Gpu-muted">
+            {more} more wait, the oldest of all
+            {typed.trim() && '; of them those are found whose owner or queue is typed whole'}
+          </span>
         </div>
       )}
     </Section>

@@ -2,7 +2,7 @@
  * Who waits: the waiting work of everybody, read page by page while an operator looks. The stream tells of others only
  * what has devices, and how many wait in each queue.
  */
-import type { Api } from '../api';
+import type { Api, IOnly } from '../api';
 import type { IGpuModel, ISource } from '../model';
 import type { Status, WorkloadView } from '../types';
 import { troubleText } from '../trouble';
@@ -11,6 +11,10 @@ import { troubleText } from '../trouble';
 export const PAGE = 100;
 /** A list that changes all the time is read no more often than this. */
 export const PAUSE_MS = 3000;
+/** Who types is left to end the word. */
+export const TYPING_MS = 300;
+/** So many words of a filter are asked for. */
+const MOST_WORDS = 3;
 
 /** What is known of those who wait. */
 export interface IRoll {
@@ -26,6 +30,15 @@ const NOBODY: IRoll = { waiting: [], hasMore: false, trouble: '' };
 /** How many wait in all queues together. */
 export function countWaiting(status: Status): number {
   return Object.values(status.waiting).reduce((sum, count) => sum + count, 0);
+}
+
+/** What to ask for what was typed: a word is a queue's name, or else may be an owner's. */
+export function askedFor(typed: string, queues: readonly string[]): readonly IOnly[] {
+  const words = [...new Set(typed.split(/\s+/).filter(Boolean))];
+  const queue = words.find(word => queues.includes(word));
+  const owners = words.filter(word => word !== queue).slice(0, MOST_WORDS);
+  const of = queue === undefined ? {} : { queue };
+  return owners.length ? owners.map(owner => ({ owner, ...of })) : queue === undefined ? [] : [of];
 }
 
 /** The reader. It reads from `begin` until `end`. */
@@ -48,10 +61,26 @@ export class Roll {
       if (!this._listeners.size) {
         this._model.changed.disconnect(this._onChanged, this);
         clearTimeout(this._timer);
+        clearTimeout(this._typing);
         this._timer = undefined;
       }
     };
   };
+
+  /** Look also among those that are not read yet for what is typed, as far as the broker can: by owner and queue. */
+  seek(typed: string): void {
+    if (typed === this._typed) {
+      return;
+    }
+    this._typed = typed;
+    clearTimeout(this._typing);
+    if (this._known.hasMore) {
+      this._typing = setTimeout(() => {
+        this._revision = null;
+        void this._look();
+      }, TYPING_MS);
+    }
+  }
 
   /** Read another page, now and from now on. */
   async more(): Promise<void> {
@@ -112,6 +141,15 @@ export class Roll {
         break;
       }
     }
+    if (next !== null) {
+      const known = new Set(waiting.map(it => it.id));
+      const queues = Object.keys(this._model.state.status?.waiting ?? {});
+      for (const only of askedFor(this._typed, queues)) {
+        const found = await this._model.api.live('queued', PAGE, null, only);
+        waiting.push(...found.items.filter(it => !known.has(it.id)));
+        found.items.forEach(it => known.add(it.id));
+      }
+    }
     return { waiting, hasMore: next !== null, trouble: '' };
   }
 
@@ -123,6 +161,8 @@ export class Roll {
   }
 
   private _known = NOBODY;
+  private _typed = '';
+  private _typing: ReturnType<typeof setTimeout> | undefined;
   private _listeners = new Set<() => void>();
   private _pages = 1;
   private _revision: number | null = null;
