@@ -8,8 +8,10 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import nbformat
+from playwright.sync_api import Page
 
 from jupyter_gpu.model import Ask, JobSpec, Kind, SubmitBody
+from tests.hub.pictures import take as take_the_hub
 from tests.nvml.library import why_not
 
 from .board_in_lab import House
@@ -39,7 +41,7 @@ def main() -> int:
         sys.exit(f"The pictures: {NO_CHROMIUM}")
     PICTURES.mkdir(exist_ok=True)
     for is_dark in (False, True):
-        for take in (_take, _take_the_board):
+        for take in (_take, _take_the_board, _take_the_hub):
             with tempfile.TemporaryDirectory(prefix="jg-pictures-") as scratch, ExitStack() as stack:
                 take(Path(scratch), stack, is_dark=is_dark)
     return 0
@@ -65,7 +67,7 @@ def _take(root: Path, stack: ExitStack, *, is_dark: bool) -> None:
     lab.part("workload").nth(3).wait_for()
 
     def take(name: str) -> None:
-        _save(lab, name, is_dark=is_dark)
+        _save(lab.page, name, is_dark=is_dark)
 
     lab.page.evaluate("() => { jupyterapp.shell.currentWidget.content.activeCellIndex = 0; }")
     take("panel")
@@ -103,12 +105,16 @@ def _take_the_board(root: Path, stack: ExitStack, *, is_dark: bool) -> None:
     lab.page.set_viewport_size({"width": 1400, "height": 1200})
     for uses in lab.part("uses").all():
         uses.locator("summary").click()
-    _save(lab, "devices", is_dark=is_dark)
+    _save(lab.page, "devices", is_dark=is_dark)
 
 
-def _save(lab: Lab, name: str, *, is_dark: bool) -> None:
-    lab.page.wait_for_timeout(1500)  # what moves has come to rest
-    lab.page.screenshot(path=PICTURES / f"{name}-{'dark' if is_dark else 'light'}.png")
+def _take_the_hub(root: Path, stack: ExitStack, *, is_dark: bool) -> None:
+    take_the_hub(root, stack, lambda page, name: _save(page, name, is_dark=is_dark), is_dark=is_dark)
+
+
+def _save(page: Page, name: str, *, is_dark: bool) -> None:
+    page.wait_for_timeout(1500)  # what moves has come to rest
+    page.screenshot(path=PICTURES / f"{name}-{'dark' if is_dark else 'light'}.png")
 
 
 def _submit(broker: Broker, root: Path, name: str, code: str) -> None:
