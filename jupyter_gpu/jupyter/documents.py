@@ -18,16 +18,15 @@ _Count = Annotated[int, msgspec.Meta(ge=0)]
 _Least = Annotated[int, msgspec.Meta(ge=1)]
 
 
-class KernelAsk(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
-    """POST kernels/ID/reservation: what a kernel wants."""
+class _Wanted(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
+    """What is asked of the GPUs, for a kernel or for a job."""
 
-    devices: _Least = 1
+    devices: _Count = 1
     duration_seconds: _Least | None = None
     device_class: str | None = None
     memory_bytes: _Least | None = None
     queue: str | None = None
     team: str | None = None
-    profile: str | None = None
 
     def to_ask(self) -> Ask:
         """The broker's words for it."""
@@ -37,6 +36,13 @@ class KernelAsk(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, f
             memory_bytes=self.memory_bytes,
             duration_seconds=self.duration_seconds,
         )
+
+
+class KernelAsk(_Wanted, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
+    """POST kernels/ID/reservation: what a kernel wants."""
+
+    devices: _Least = 1
+    profile: str | None = None
 
 
 class KernelView(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -77,29 +83,14 @@ class PinAnswer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     devices: tuple[str, ...] = ()
 
 
-class FileJob(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
+class FileJob(_Wanted, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
     """POST jobs: a script or notebook of the file browser, to run unattended."""
 
     #: As the contents manager names it.
     path: str
-    devices: _Count = 1
-    duration_seconds: _Least | None = None
-    queue: str | None = None
-    team: str | None = None
     name: str = ""
     #: For a script: words after its name.
     arguments: tuple[str, ...] = ()
-    device_class: str | None = None
-    memory_bytes: _Least | None = None
-
-    def to_ask(self) -> Ask:
-        """The broker's words for it."""
-        return Ask(
-            devices=self.devices,
-            device_class=self.device_class,
-            memory_bytes=self.memory_bytes,
-            duration_seconds=self.duration_seconds,
-        )
 
 
 class Hello(msgspec.Struct, frozen=True, kw_only=True):

@@ -55,6 +55,11 @@ def refused(error: GpuError, status: int | None = None, ways: Sequence[str] = ()
     return Refused(message, ways, reason=_REASONS.get(status, "gpu_broker"), status_code=status)
 
 
+def said(error: BaseException) -> str:
+    """What went wrong when the broker was asked, for a log: that time ran out has no words of its own."""
+    return str(error) or "it did not answer in time"
+
+
 def no_answer() -> Refused:
     """A broker that does not answer in time is no reason for anybody to wait longer."""
     return Refused(

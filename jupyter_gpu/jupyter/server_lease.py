@@ -21,6 +21,7 @@ from ..model import DeviceView, Holder, Kind, Profile, Renewal, ServerBody, Stat
 from ..units import format_when
 from .offers import title_of
 from .prospects import waiting
+from .refusals import said
 from .whereabouts import AGAIN_SECONDS
 
 T = TypeVar("T")
@@ -157,7 +158,7 @@ class ServerLease:
             async with self._open() as client:
                 it = await self._in_time(self._move(client, self.id, holder))
         except (GpuError, TimeoutError, OSError) as error:
-            self._log.warning("Reservation %s does not know the process of its server: %s", self.id, _said(error))
+            self._log.warning("Reservation %s does not know the process of its server: %s", self.id, said(error))
             return
         self.number = self.number if it.holder is None else it.holder.number
 
@@ -179,7 +180,7 @@ class ServerLease:
             async with self._open() as client:
                 return await self._in_time(self._hear(client, self.id))
         except (GpuError, TimeoutError, OSError) as error:
-            self._log.debug("Reservation %s cannot be renewed: %s", self.id, _said(error))
+            self._log.debug("Reservation %s cannot be renewed: %s", self.id, said(error))
             return ""
 
     async def _hear(self, client: AsyncClient, lease: int) -> str:
@@ -207,7 +208,7 @@ class ServerLease:
                 await self._in_time(client.tell_server(body))
         except (GpuError, TimeoutError, OSError) as error:
             self._told = (float("-inf"), None)
-            self._log.debug("The broker does not know where the server %r runs: %s", body.name, _said(error))
+            self._log.debug("The broker does not know where the server %r runs: %s", body.name, said(error))
 
     # -- at the end
 
@@ -232,7 +233,7 @@ class ServerLease:
         except (NotFound, LeaseLost):
             pass  # it is over already
         except (GpuError, TimeoutError, OSError) as error:
-            self._log.warning("Reservation %s is not given back; the broker sees to it: %s", lease, _said(error))
+            self._log.warning("Reservation %s is not given back; the broker sees to it: %s", lease, said(error))
 
     # -- what the hub keeps
 
@@ -316,7 +317,3 @@ async def _in_its_store(client: AsyncClient, lease: int, store: str | None) -> N
 async def _release_in(client: AsyncClient, lease: int, store: str | None) -> None:
     await _in_its_store(client, lease, store)
     await client.release(lease)
-
-
-def _said(error: BaseException) -> str:
-    return str(error) or "it did not answer in time"

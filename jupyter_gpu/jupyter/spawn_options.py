@@ -22,7 +22,7 @@ from ..model import Policy, Profile
 from . import last_end, offers, spawn_page
 from .hub_tls import shown_by_the_hub
 from .offers import Choice, Offered, Seen
-from .refusals import Refused, no_answer, refused
+from .refusals import Refused, no_answer, refused, said
 
 #: A form is shown without what is free rather than late.
 FORM_SECONDS = 3.0
@@ -102,7 +102,7 @@ class SpawnOptions:
             async with self._gpu_client() as client:
                 return await asyncio.wait_for(look(client), seconds)
         except (GpuError, TimeoutError, OSError) as error:
-            self.log.warning("What is free cannot be said: %s", str(error) or "the broker did not answer in time")
+            self.log.warning("The broker cannot say what is free: %s", said(error))
             return None
 
     def _gpu_known(self) -> Seen:

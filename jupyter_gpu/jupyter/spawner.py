@@ -28,7 +28,7 @@ from ..model import Holder, Profile, State, WaitingReason
 from . import offers, prospects
 from .offers import Choice, Seen
 from .placing import Share, Where, fits_container, place, wanted, where
-from .refusals import Refused, no_answer, refused
+from .refusals import Refused, no_answer, refused, said
 from .server_lease import ServerLease
 from .spawn_options import SpawnOptions
 from .whereabouts import whereabouts
@@ -145,7 +145,7 @@ class GpuSpawner(SpawnOptions, Spawner):
                 join_line=self._gpu_join_line,
             )
         except (BrokerUnavailable, TimeoutError, OSError) as error:
-            self.log.warning("%s cannot be asked for: %s", profile.name, str(error) or "no answer in time")
+            self.log.warning("The broker cannot be asked for %s: %s", profile.name, said(error))
             raise no_answer() from error
         except GpuError as error:
             seen = await self._gpu_offers(choice.team)

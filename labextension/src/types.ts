@@ -397,15 +397,15 @@ export interface PinAnswer {
 
 /** POST jobs: a script or notebook of the file browser, to run unattended. */
 export interface FileJob {
-  readonly path: string;
   readonly devices?: number;
   readonly duration_seconds?: number | null;
-  readonly queue?: string | null;
-  readonly team?: string | null;
-  readonly name?: string;
-  readonly arguments?: readonly string[];
   readonly device_class?: string | null;
   readonly memory_bytes?: number | null;
+  readonly queue?: string | null;
+  readonly team?: string | null;
+  readonly path: string;
+  readonly name?: string;
+  readonly arguments?: readonly string[];
 }
 
 /** GET hello: whom a page talks to. Starts no broker; without one there is no store. */
