@@ -265,6 +265,8 @@ class Hub:
         for user in self.api.get("/users?state=active").json():
             for name in user["servers"]:
                 self.stop_server(user["name"], name)
+        # Also those that end by themselves: while one is on its way out, no other starts in its place.
+        until(lambda: not any(user["servers"] for user in self.api.get("/users").json()), "no server is left")
         operator = self.as_(OPERATOR)
         for it in operator.workloads(ended=False):
             with contextlib.suppress(GpuError):  # it has ended by itself
@@ -346,7 +348,12 @@ class Hub:
     def stop_server(self, user: str, server: str = "") -> None:
         """Stop it and wait until it is gone."""
         self.api.delete(_server_path(user, server))
-        until(lambda: not self.server(user, server).get("ready"), f"{user}/{server} stopped", seconds=START_SECONDS)
+
+        def is_gone() -> bool:
+            left = self.server(user, server)
+            return not (left.get("ready") or left.get("pending"))
+
+        until(is_gone, f"{user}/{server} stopped", seconds=START_SECONDS)
 
     def pid_of(self, user: str, server: str = "") -> int:
         """The process of a server, as the hub keeps it."""
