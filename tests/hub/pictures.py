@@ -26,6 +26,7 @@ Save = Callable[[Page, str], None]
 def take(root: Path, stack: ExitStack, save: Save, *, is_dark: bool) -> None:
     """Three GPUs with work on them, one of which is to be mended."""
     hub = stack.enter_context(a_hub(root / "hub"))
+    stack.callback(hub.clear)
     front = stack.enter_context(a_front(hub))
     for user, name, mib in _WORK:
         code = _BUSY.format(mib=mib)

@@ -412,7 +412,9 @@ def test_a_killed_jupyter_server_leaks_nothing(broker, place):
             assert waiting["state"] == "queued"
             server.send_signal(signal.SIGKILL)
         ends = [await asyncio.to_thread(broker.client.wait, it["id"], "ended", 30) for it in answers]
-        assert [it.end for it in ends] == ["released", "abandoned"]
+        # The second kernel may outlive the first by a moment, in which it is its turn; then it gives back, too.
+        kinds = [it.event for it in await asyncio.to_thread(lambda: list(broker.client.events(waiting["id"])))]
+        assert [it.end for it in ends] == ["released", "released" if "granted" in kinds else "abandoned"]
 
     try:
         play(story)
