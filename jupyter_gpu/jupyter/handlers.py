@@ -67,8 +67,14 @@ class Base(APIHandler):
 
     @property
     def identity(self) -> Identity:
-        """In whose name the broker is asked."""
-        return identity_of(self)
+        """In whose name the broker is asked. Whoever visits somebody else's server only looks."""
+        who = identity_of(self)
+        if who.is_visitor and self.request.method != "GET":
+            raise NotAllowed(
+                "In somebody else's server you may look at the GPUs, and no more.",
+                hint="Open your own server, or the page of the GPU service in the hub's menu Services.",
+            )
+        return who
 
     @property
     def client(self) -> AsyncClient:

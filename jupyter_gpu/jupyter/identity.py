@@ -1,9 +1,10 @@
 """In whose name the server extension asks the broker.
 
 Standalone that is the account of the Jupyter server: its socket shows it, and the username that jupyter_server makes up
-for each browser is nobody. Under a hub whose broker is reached over the network it is the person at the browser, by
-their own token, which matters where several share a server. A broker on a socket judges the account in any case, as it
-does for all that runs in the server's kernels and terminals.
+for each browser is nobody. Under a hub whose broker is reached over the network it is the person at the browser. The
+owner of the server asks by the server's own token, as all that runs in it does; who visits somebody else's server asks
+by the token that they showed it, which allows to look and no more: whoever runs the server could use it for anything. A
+broker on a socket judges the account in any case, as it does for all that runs in the server's kernels and terminals.
 """
 
 from __future__ import annotations
@@ -40,6 +41,8 @@ class Identity(NamedTuple):
     name: str
     #: None where the socket shows who asks.
     token: str | None = None
+    #: In somebody else's server.
+    is_visitor: bool = False
 
 
 def own_identity(environ: Mapping[str, str] = os.environ) -> Identity:
@@ -58,7 +61,16 @@ def identity_of(handler: Any, environ: Mapping[str, str] = os.environ) -> Identi
     token = hub_auth.get_token(handler)
     if not token:
         raise NotAllowed("The hub gave no token for you.", hint="Log in at the hub again, then reload the page.")
-    return Identity(_digest(token), handler.current_user.username, token)
+    if _is_owner(handler.current_user, environ):
+        return own_identity(environ)
+    return Identity(_digest(token), handler.current_user.username, token, is_visitor=True)
+
+
+def _is_owner(user: Any, environ: Mapping[str, str]) -> bool:
+    """Whether the hub's word is that it is the user whose server this is, and no service of that name."""
+    kind = getattr(user, "hub_user", {}).get("kind", "user")
+    is_known = "JUPYTERHUB_API_TOKEN" in environ and kind == "user"
+    return is_known and user.username == environ.get("JUPYTERHUB_USER")
 
 
 def _asks_by_token(environ: Mapping[str, str]) -> bool:

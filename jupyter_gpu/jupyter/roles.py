@@ -29,6 +29,8 @@ _CONTAINED = {
 
 CONTRACTOR = (Scope.RESERVE, Scope.SUBMIT)
 RESEARCHER = (Scope.READ, Scope.METRICS, *CONTRACTOR)
+#: What a server may do for who visits it, and is not its owner: whoever runs it could use their token for anything.
+VISITOR = (Scope.READ, Scope.METRICS)
 OPERATOR = (*RESEARCHER, Scope.LOGS, Scope.OPERATE)
 ADMIN = (Scope.ADMIN,)
 #: What the service itself may ask the hub: which servers live, to count a lease in use as activity, and which groups

@@ -30,7 +30,7 @@ from ..policies import read_policy
 from . import adding
 from .config_lines import Caller, caller
 from .hub_tls import let_the_hub_look_for_services
-from .roles import RESEARCHER, Roles, custom_scopes, read_people, scopes_of
+from .roles import RESEARCHER, VISITOR, Roles, custom_scopes, read_people, scopes_of
 from .spawner import with_gpus
 
 NAME = "jupyter-gpu"
@@ -267,12 +267,14 @@ def _add_spawner(c: Config, place: Place, tokens: Tokens, spawner_class: type, p
     usual = _scopes_of_role(c.JupyterHub, "server") or next(
         it["scopes"] for it in get_default_roles() if it["name"] == "server"
     )
-    # Code of users reads the server's token, and who owns a server reads what its visitors show: so both are no more
-    # than a researcher's, whoever it is. Operators act on the service's own page.
-    ours = scopes_of(RESEARCHER, place.name)
-    for name, there in (("server_token_scopes", usual), ("oauth_client_allowed_scopes", ())):
+    # Code of users reads the server's token, so that is no more than a researcher's, whoever it is: operators act on
+    # the service's own page. And who owns a server has what its visitors show to it, which only looks.
+    for name, ours, there in (
+        ("server_token_scopes", RESEARCHER, usual),
+        ("oauth_client_allowed_scopes", VISITOR, ()),
+    ):
         for section in adding.sections_of(c, spawner_class, name):
-            adding.add_scopes(section, name, ours, there)
+            adding.add_scopes(section, name, scopes_of(ours, place.name), there)
     c.JupyterHub.spawner_class = with_gpus(spawner_class)
     section = c.GpuSpawner
     section.gpu_profiles = policy["profiles"]

@@ -218,6 +218,14 @@ def test_what_code_of_users_reads_is_never_more_than_a_researchers(load):
         assert not {f"{CUSTOM}{it}" for it in ("operate", "admin", "logs")} & set(scopes)
 
 
+def test_who_visits_a_server_of_somebody_else_only_looks_there(load):
+    """What they show to it would let whoever runs it submit in their name, and so run anything as them."""
+    spawner = load("setup_hub(c)").config.Spawner
+
+    ours = {it.removeprefix(CUSTOM) for it in spawner.oauth_client_allowed_scopes if it.startswith(CUSTOM)}
+    assert ours == {"read", "metrics"}
+
+
 def test_the_service_may_no_more_than_it_needs(load):
     """To list servers, and to say that one is in use: not to read, start or stop what is somebody's."""
     app = load("setup_hub(c)")

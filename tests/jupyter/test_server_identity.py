@@ -51,12 +51,14 @@ def person(name: str) -> dict[str, str]:
 
 
 def test_two_people_on_one_server_are_two(tmp_path, tmp_runtime, monkeypatch):
-    """Under a hub everybody acts as themselves on a shared server: own work, own scopes, own stream."""
+    """Under a hub everybody is themselves on a shared server, with a stream of their own; only its owner acts there."""
 
     async def story():
         words = {"identity_provider_class": JupyterHubIdentityProvider}
         async with an_api(tmp_runtime.runtime_dir, count=4) as broker:
             monkeypatch.setenv("JUPYTER_GPU_URL", broker.url)
+            monkeypatch.setenv("JUPYTERHUB_API_TOKEN", "token-of-ada")
+            monkeypatch.setenv("JUPYTERHUB_USER", "ada")
             async with a_server(tmp_path, **words) as server:
                 ada, reader = server.nobody(headers=person("ada")), server.nobody(headers=person("reader"))
                 assert (await ada.get("jupyter-gpu/hello")).json()["caller"] == "ada"
@@ -64,6 +66,8 @@ def test_two_people_on_one_server_are_two(tmp_path, tmp_runtime, monkeypatch):
                 assert (made.status_code, made.json()["owner"]) == (201, "ada")
                 refused = await reader.post("jupyter-gpu/api/v1/workloads", content=A_RESERVATION)
                 assert (refused.status_code, error_of(refused)["code"]) == (403, "not-allowed")
+                assert "somebody else's server" in error_of(refused)["message"]
+                assert (await reader.get("jupyter-gpu/api/v1/status")).json()["caller"] == "reader"
 
                 streams = [await server.listen(headers=person(name)) for name in ("ada", "ada", "reader")]
                 statuses = [await stream.status() for stream in streams]
@@ -142,6 +146,27 @@ def test_the_server_itself_under_a_hub():
 
     assert (who.name, who.token) == ("ada", "secret")
     assert "secret" not in who.key
+
+
+@pytest.mark.parametrize(
+    ("user", "kind", "expected"),
+    [
+        ("ada", "user", ("ada", "of the server", False)),
+        ("grace", "user", ("grace", "shown", True)),
+        ("ada", "service", ("ada", "shown", True)),
+    ],
+)
+def test_the_owner_asks_by_the_servers_token_and_a_visitor_by_what_they_showed(user, kind, expected):
+    """A visitor's token is in the hands of whoever runs the server, so it allows little; the owner needs none."""
+    environ = {
+        "JUPYTER_GPU_URL": "https://h", "JUPYTERHUB_API_TOKEN": "of the server", "JUPYTERHUB_USER": "ada",
+    }  # fmt: skip
+    handler = Handler("shown")
+    handler.current_user = SimpleNamespace(username=user, hub_user={"name": user, "kind": kind})
+
+    who = identity_of(handler, environ)
+
+    assert (who.name, who.token, who.is_visitor) == expected
 
 
 def test_one_client_for_each(tmp_runtime):
