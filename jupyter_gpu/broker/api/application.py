@@ -20,6 +20,7 @@ from ..auth import Gate
 from .account import Looks
 from .base import PREFIX, Base, Unknown, quoted, stopped
 from .bounds import MOST_HELD_BYTES
+from .room import Room
 from .scripts import Scripts
 
 if TYPE_CHECKING:
@@ -58,7 +59,9 @@ class Api(Application):
         self._prefix = prefix
         self.loop, self.gate, self.stream = loop, gate, stream
         self.looks = Looks()
-        self.scripts = Scripts(Path(loop.broker_view().state_dir), lambda: _copies_needed(loop.world))
+        state = Path(loop.broker_view().state_dir)
+        self.scripts = Scripts(state, lambda: _copies_needed(loop.world))
+        self.room = Room(state)
         self.is_closing = False
         #: Caller -> whose request of theirs is being made.
         self._turns: weakref.WeakValueDictionary[str, asyncio.Lock] = weakref.WeakValueDictionary()

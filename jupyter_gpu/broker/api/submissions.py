@@ -55,6 +55,7 @@ class Accepting(Base):
     async def check(self, body: SubmitBody, key: str | None, keep: tuple[str, ...]) -> Submit:
         """Make a command of one ask, or refuse it."""
         self.must_have(Scope.RESERVE if body.kind is Kind.RESERVATION else Scope.SUBMIT)
+        self.application.room.take(self.caller.name, 0 if body.spec is None else body.spec.weight)
         scripts, looks = self.application.scripts, self.application.looks
         return await read_submission(self.loop, scripts, looks, body, self.caller, key=key, keep=keep)
 
