@@ -19,7 +19,6 @@ import os
 import pwd
 import time
 from collections.abc import Collection, Mapping
-from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
@@ -29,7 +28,7 @@ from tornado.web import RequestHandler
 
 from ..errors import InvalidAsk, NotAllowed
 from ..model import Caller, Scope
-from .visits import Book, Peer, peer_of_socket, visit_of
+from .visits import Book, Peer, peer_of_socket, shares_our_users, visit_of
 
 #: What an account of this machine may do without being an operator.
 USER_SCOPES = frozenset({Scope.READ, Scope.RESERVE, Scope.SUBMIT})
@@ -96,7 +95,8 @@ class Gate:
                 caller = await (self._bearer(token_of(shown), handler) if shown else self._visitor(handler))
                 self.let_in(request, caller)
             return caller
-        if (visit := visit_of(_stream(request))) is not None:
+        visit = visit_of(_stream(request))
+        if visit is not None and not visit.is_strange:  # whose connections are nobody's are refused, and may not last
             visit.admitted()
         return await self._account(peer, operators)
 
@@ -111,7 +111,7 @@ class Gate:
         """Whoever this connection is of is known: it is counted as theirs from now on, and may last."""
         visit = visit_of(_stream(request))
         if visit is not None:
-            visit.admitted(caller.name if peer_of(request) is None else None)
+            visit.admitted(caller.name)
 
     async def _visitor(self, handler: RequestHandler) -> Caller:
         """Who comes over TCP without a token."""
@@ -246,14 +246,6 @@ def peer_of(request: HTTPServerRequest) -> Peer | None:
 
 def _stream(request: HTTPServerRequest) -> object:
     return getattr(request.connection, "stream", None)
-
-
-def shares_our_users(pid: int) -> bool:
-    """Whether a process counts its users as we do. One that cannot be looked at (or is gone) is a stranger."""
-    try:
-        return Path(f"/proc/{pid}/ns/user").samefile("/proc/self/ns/user")
-    except OSError:
-        return False
 
 
 def account_name(uid: int) -> str:

@@ -1,6 +1,7 @@
 """How many connections anybody may hold open: nobody locks the others out by opening more than there is room for.
 
-Each account has a budget on the Unix socket, and each bearer of a token one on TCP; who has not said yet who they are
+Each account has a budget on the Unix socket, and each bearer of a token one on TCP, or where the socket cannot say who
+it is: one person has accounts by the thousand in user namespaces of their own. Who has not said yet who they are
 shares a small one, and is sent away unless a whole request comes soon, or when others come and there is no room: who
 says nothing for longest goes first. So nobody shuts that door by standing in it, and who says at once who they are gets
 through. What is admitted counts but is never cut: a stream may last for days. All together leave descriptors for the
@@ -17,6 +18,7 @@ import ssl
 import struct
 from collections import Counter
 from collections.abc import Hashable, Iterator
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import msgspec
@@ -51,12 +53,22 @@ def peer_of_socket(sock: socket.socket | None) -> Peer | None:
     return Peer(pid=pid, uid=uid)
 
 
+def shares_our_users(pid: int) -> bool:
+    """Whether a process counts its users as we do. One that cannot be looked at (or is gone) is a stranger."""
+    try:
+        return Path(f"/proc/{pid}/ns/user").samefile("/proc/self/ns/user")
+    except OSError:
+        return False
+
+
 class Visit(IOStream):
     """One connection, counted until its descriptor is closed."""
 
     def __init__(self, sock: socket.socket, book: Book, key: Hashable, **words: Any) -> None:
         super().__init__(sock, **words)
         self.key = key
+        #: Nothing but a token says who this is.
+        self.is_strange = key is _STRANGERS
         self._book = book
         self._deadline: asyncio.TimerHandle | None = asyncio.get_running_loop().call_later(
             book.header_seconds, self.close
@@ -72,8 +84,8 @@ class Visit(IOStream):
             self._book.judge(self)
 
     def admitted(self, bearer: str | None = None) -> None:
-        """A whole header has come, from somebody who is known; `bearer` names who came over TCP."""
-        if bearer is not None:
+        """A whole header has come, from somebody who is known; `bearer` names whom a token tells."""
+        if bearer is not None and self.is_strange:
             self._book.move(self, ("bearer", bearer))
         self._no_deadline()
 
@@ -122,11 +134,11 @@ class Book:
     def enter(self, sock: socket.socket, tls: ssl.SSLContext | None = None) -> Visit | None:
         """Let a new connection in; None, and it is closed with a word of why, where there is no room for it."""
         peer = peer_of_socket(sock)
-        key: Hashable = _STRANGERS if peer is None else peer.uid
+        key: Hashable = peer.uid if peer is not None and shares_our_users(peer.pid) else _STRANGERS
         if key is _STRANGERS and not self._has_room(key):
             self._make_room()
         if not self._has_room(key):
-            _tell(sock, _STRANGER if peer is None else "account", is_secret=tls is not None)
+            _tell(sock, _STRANGER if key is _STRANGERS else "account", is_secret=tls is not None)
             sock.close()
             return None
         if tls is None:

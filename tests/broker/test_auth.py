@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from jupyter_gpu.broker import auth
+from jupyter_gpu.broker import auth, visits
 from jupyter_gpu.broker.auth import Gate, Peer, read_tokens
 from jupyter_gpu.errors import InvalidAsk, NotAllowed
 from jupyter_gpu.model import Policy, Scope
@@ -85,18 +85,18 @@ UNSHARE = "import ctypes; print(ctypes.CDLL(None).unshare(0x10000000), flush=Tru
 
 def test_another_user_namespace_is_a_stranger() -> None:
     """Root of a container is not our root: whoever counts users otherwise needs a token; so does who is gone."""
-    assert auth.shares_our_users(os.getpid())
+    assert visits.shares_our_users(os.getpid())
     with subprocess.Popen(
         [sys.executable, "-I", "-c", UNSHARE], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as child:
         assert child.stdout is not None
         if child.stdout.readline().strip() != "0":
             pytest.skip("this machine allows no user namespaces; set kernel.unprivileged_userns_clone=1")
-        assert not auth.shares_our_users(child.pid)
+        assert not visits.shares_our_users(child.pid)
         with pytest.raises(NotAllowed, match="namespace"):
             asyncio.run(Gate(system=True)._account(Peer(pid=child.pid, uid=0), ()))
         child.communicate("\n")
-    assert not auth.shares_our_users(child.pid)
+    assert not visits.shares_our_users(child.pid)
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ import os
 import resource
 import socket
 import ssl
+import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, closing
 from pathlib import Path
@@ -127,6 +128,67 @@ def test_strangers_share_a_small_budget_and_leave_the_socket_alone(tmp_runtime: 
             assert b" 200 " in await heard(third[0])
             for writer in (local_writer, first[1], second[1], third[1], fourth[1]):
                 writer.close()
+
+    play(story)
+
+
+#: In a user namespace of its own: opens as many connections as it is told, then says what it is told on the N-th.
+ELSEWHERE = """
+import ctypes, socket, sys
+print(ctypes.CDLL(None).unshare(0x10000000), flush=True)  # CLONE_NEWUSER
+held = []
+for line in sys.stdin:
+    number, words = line.split(" ", 1)
+    while len(held) <= int(number):
+        held.append(socket.socket(socket.AF_UNIX))
+        held[-1].settimeout(20)
+        held[-1].connect(sys.argv[1])
+    if words.strip():
+        held[int(number)].sendall(words.strip().encode().decode("unicode_escape").encode())
+    said = held[int(number)].recv(1 << 16)
+    print(said[9:12].decode() or "end", flush=True)
+    if said[9:12] == b"403":
+        print("end" if not held[int(number)].recv(1 << 16) else "more", flush=True)
+"""
+
+
+def test_user_namespaces_bring_nobody_more_connections(tmp_runtime: Places) -> None:
+    """Whom the kernel cannot name in our terms shares the strangers' budget, and lasts by a token alone."""
+
+    async def story() -> None:
+        book = Book(most_strangers=2, header_seconds=3.0)
+        async with served(tmp_runtime.runtime_dir, book) as (uds, _):
+            child = await asyncio.create_subprocess_exec(
+                sys.executable,
+                "-I",
+                "-c",
+                ELSEWHERE,
+                str(uds),
+                stdin=asyncio.subprocess.PIPE,
+                stdout=asyncio.subprocess.PIPE,
+            )
+            to_child, from_child = child.stdin, child.stdout
+            assert to_child is not None
+            assert from_child is not None
+            if (await from_child.readline()).strip() != b"0":
+                child.kill()
+                pytest.skip("this machine allows no user namespaces; set kernel.unprivileged_userns_clone=1")
+
+            async def ask(number: int, words: bytes) -> bytes:
+                to_child.write(b"%d %s\n" % (number, words.replace(b"\r\n", rb"\r\n")))
+                return (await from_child.readline()).strip()
+
+            try:
+                whole = HALF + b"Authorization: Bearer token-of-ada\r\n\r\n"
+                assert await ask(2, whole) == b"200"
+                assert book._open[("bearer", "ada")] == 1
+                assert await ask(0, b"") == b"429", "the third was let in for the first"
+                assert await ask(1, HALF + b"\r\n") == b"403"
+                assert (await from_child.readline()).strip() == b"end", "refused, and not kept"
+                assert await ask(2, whole) == b"200"
+            finally:
+                child.kill()
+                await child.wait()
 
     play(story)
 
