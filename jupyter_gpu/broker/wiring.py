@@ -231,7 +231,8 @@ class Broker:
         )
 
     async def _keep_house(self, api: Api, doors: Doors) -> None:
-        """Now and then: that we can be found, and that no copies of scripts stay which no job needs."""
+        """Now and then: that we can be found, that the disk has room, and that no copies of scripts stay for no job."""
+        api.room.tell(api.loop.alerts)
         try:
             if doors.look():
                 log.warning("the socket %s was gone; it is there again", self._app.socket_path)

@@ -31,6 +31,7 @@ from ..loop import Answer
 from . import views
 from .base import Base, endpoint
 from .bounds import MOST_BYTES
+from .room import size_of
 from .scripts import LARGEST_BYTES
 from .submit import read_submission
 
@@ -55,7 +56,7 @@ class Accepting(Base):
     async def check(self, body: SubmitBody, key: str | None, keep: tuple[str, ...]) -> Submit:
         """Make a command of one ask, or refuse it."""
         self.must_have(Scope.RESERVE if body.kind is Kind.RESERVATION else Scope.SUBMIT)
-        self.application.room.take(self.caller.name, 0 if body.spec is None else body.spec.weight)
+        self.application.room.take(self.caller.name, size_of(body))
         scripts, looks = self.application.scripts, self.application.looks
         return await read_submission(self.loop, scripts, looks, body, self.caller, key=key, keep=keep)
 
