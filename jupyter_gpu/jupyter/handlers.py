@@ -24,7 +24,7 @@ from ..errors import BrokerUnavailable, Conflict, GpuError, InvalidAsk, LimitExc
 from ..model import State
 from . import forwarding
 from .documents import FileJob, KernelAsk, KernelList, PinBody
-from .identity import Identity, identity_of
+from .identity import OWN_PLACES, Identity, identity_of
 from .jobs import submit_file
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ class Base(APIHandler):
         if who.is_visitor and self.request.method != "GET":
             raise NotAllowed(
                 "In somebody else's server you may look at the GPUs, and no more.",
-                hint="Open your own server, or the page of the GPU service in the hub's menu Services.",
+                hint=OWN_PLACES,
             )
         return who
 

@@ -17,6 +17,7 @@ import os
 import pwd
 import time
 from collections.abc import AsyncGenerator, Iterator, Mapping
+from http import HTTPStatus
 from typing import Any, NamedTuple, TypeVar
 
 import httpx
@@ -27,6 +28,9 @@ from ..client.find import read_url
 from ..errors import GpuError, NotAllowed
 
 T = TypeVar("T")
+
+#: Where somebody can do what they cannot in another's server.
+OWN_PLACES = "Open your own server, or the page of the GPU service in the hub's menu Services."
 
 #: Connections that nobody used for so long are let go; a client opens them again when it has to.
 CLOSE_AFTER_SECONDS = 60.0
@@ -107,7 +111,8 @@ class Clients:
         start = start and self._start
         client = self._clients.get((who.key, start))
         if client is None:
-            client = self._clients[who.key, start] = SharedClient(token=who.token, start=start)
+            kind = VisitorsClient if who.is_visitor else SharedClient
+            client = self._clients[who.key, start] = kind(token=who.token, start=start)
         client.used_at = time.monotonic()
         return client
 
@@ -154,3 +159,16 @@ class SharedClient(AsyncClient):
             async with contextlib.aclosing(super()._listen(call, silence_seconds=silence_seconds)) as parts:
                 async for it in parts:
                     yield it
+
+
+class VisitorsClient(SharedClient):
+    """Of who visits somebody else's server: what they lack there is not for an admin of the hub to give."""
+
+    async def _ask(self, call: Call[Any]) -> httpx.Response:
+        answer = await super()._ask(call)
+        if answer.status_code == HTTPStatus.FORBIDDEN:
+            raise NotAllowed(
+                "In somebody else's server this is not shown to you: there you see what researchers may, and no more.",
+                hint=OWN_PLACES,
+            )
+        return answer

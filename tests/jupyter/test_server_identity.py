@@ -79,6 +79,26 @@ def test_two_people_on_one_server_are_two(tmp_path, tmp_runtime, monkeypatch):
     play(story)
 
 
+def test_a_visitor_who_may_see_nothing_is_told_where_they_can(tmp_path, tmp_runtime, monkeypatch):
+    """A contractor, whose right to reserve they cannot give to another's server: no admin is to give it a scope."""
+
+    async def story():
+        words = {"identity_provider_class": JupyterHubIdentityProvider}
+        async with an_api(tmp_runtime.runtime_dir) as broker:
+            monkeypatch.setenv("JUPYTER_GPU_URL", broker.url)
+            monkeypatch.setenv("JUPYTERHUB_API_TOKEN", "token-of-ada")
+            monkeypatch.setenv("JUPYTERHUB_USER", "ada")
+            async with a_server(tmp_path, **words) as server:
+                visitor = server.nobody(headers=person("nothing"))
+                for path in ("hello", "api/v1/status"):
+                    answer = await visitor.get(f"jupyter-gpu/{path}")
+                    assert (answer.status_code, error_of(answer)["code"]) == (403, "not-allowed")
+                    assert "somebody else's server" in error_of(answer)["message"]
+                    assert "your own server" in error_of(answer)["hint"]
+
+    play(story)
+
+
 def test_a_person_without_a_token_is_told(tmp_path, tmp_runtime, monkeypatch):
     """The hub's login has run out: never in somebody else's name instead."""
 
