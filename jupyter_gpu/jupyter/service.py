@@ -25,12 +25,12 @@ from jupyterhub.roles import get_default_roles
 from traitlets.config import Config
 
 from ..errors import GpuError, InvalidAsk
-from ..model import Kind, Policy, Profile
+from ..model import Kind, Policy, Profile, Scope
 from ..policies import read_policy
 from . import adding
 from .config_lines import Caller, caller
 from .hub_tls import let_the_hub_look_for_services
-from .roles import RESEARCHER, VISITOR, Roles, custom_scopes, read_people, scopes_of
+from .roles import PREFIX, RESEARCHER, VISITOR, Roles, custom_scopes, read_people, scopes_of
 from .spawner import with_gpus
 
 NAME = "jupyter-gpu"
@@ -281,4 +281,5 @@ def _add_spawner(c: Config, place: Place, tokens: Tokens, spawner_class: type, p
     section.gpu_teams, section.gpu_team_groups = policy.get("teams", {}), policy.get("team_groups")
     section.gpu_url, section.gpu_server_url = place.origin + place.prefix, place.reached
     section.gpu_page = f"{place.prefix}/"
+    section.gpu_scope = f"{PREFIX}{Scope.RESERVE}"
     section.gpu_token = tokens.spawner

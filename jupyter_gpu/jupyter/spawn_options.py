@@ -14,6 +14,7 @@ from pathlib import PurePosixPath
 from typing import Any
 from urllib.parse import urlsplit
 
+from jupyterhub.scopes import get_scopes_for
 from jupyterhub.utils import subdomain_hook_legacy
 
 from ..client import AsyncClient
@@ -43,6 +44,7 @@ class SpawnOptions:
     gpu_url: str
     gpu_token: str
     gpu_page: str
+    gpu_scope: str
     gpu_deadline_seconds: float
     gpu_wait_seconds: int
 
@@ -76,8 +78,15 @@ class SpawnOptions:
         return None if self.gpu_team_groups is None else tuple(self.gpu_team_groups)
 
     @property
+    def _gpu_has_role(self) -> bool:
+        """Whether a role lets them reserve: the token by which the hub asks for its users says nothing of theirs."""
+        scope = self.gpu_scope
+        own = {scope, f"{scope}!user={self.user.name}"}
+        return not scope or not own.isdisjoint(get_scopes_for(self.user.orm_user))
+
+    @property
     def _gpu_allowed(self) -> tuple[Profile, ...]:
-        return offers.usable(self.gpu_profiles, self.user.name, self._gpu_teams)
+        return offers.usable(self.gpu_profiles, self.user.name, self._gpu_teams) if self._gpu_has_role else ()
 
     @property
     def _gpu_says_profile(self) -> bool:
@@ -98,6 +107,8 @@ class SpawnOptions:
         return await self._gpu_hears(lambda client: _offers(client, team, **only), self.gpu_deadline_seconds)
 
     async def _gpu_hears(self, look: Callable[[AsyncClient], Awaitable[Seen]], seconds: float) -> Seen | None:
+        if not self._gpu_has_role:
+            return self._gpu_known()  # the broker would offer them what it offers everybody
         try:
             async with self._gpu_client() as client:
                 return await asyncio.wait_for(look(client), seconds)

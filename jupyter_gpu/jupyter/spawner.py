@@ -56,6 +56,9 @@ class GpuSpawner(SpawnOptions, Spawner):
         config=True,
         help="The path of the service's page for people, /services/jupyter-gpu/; empty where it has none.",
     )
+    gpu_scope = Unicode(
+        config=True, help="The hub's scope without which nobody is offered GPUs; empty offers them to everybody."
+    )
     gpu_deadline_seconds = Float(10.0, config=True, help="No start and no stop waits longer for one answer.")
     gpu_patience_seconds = Float(
         5.0, config=True, help="How long a start that does not wait in line waits for a device that is being cleared."
@@ -133,7 +136,7 @@ class GpuSpawner(SpawnOptions, Spawner):
         profile, lease = choice.profile, self._gpu_lease
         if profile.devices == 0:
             lease.nothing_to_take()
-            return Share(kernels_reserve=profile.for_kernels)
+            return Share(kernels_reserve=profile.for_kernels and self._gpu_has_role)
         try:
             await self._gpu_check(choice)
             it, devices = await lease.take(

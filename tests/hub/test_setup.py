@@ -91,6 +91,7 @@ def test_a_sample_is_a_whole_configuration(load, name, tmp_path, monkeypatch):
     assert [it.name for it in spawner.gpu_profiles][:2] in (["none", "one"], ["cpu", "one"])
     assert spawner.gpu_server_url == reached
     assert spawner.gpu_page == "/services/jupyter-gpu/"
+    assert spawner.gpu_scope == "custom:jupyter-gpu:reserve"
     assert set(spawner.server_token_scopes) == {"users:activity!user", "access:servers!server"} | RESEARCHER
     assert set(app.extra_user_scopes) == RESEARCHER
     service = service_of(app)

@@ -11,9 +11,14 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from jupyterhub import roles
+from jupyterhub.scopes import define_custom_scopes
 from jupyterhub.spawner import SimpleLocalProcessSpawner, SpawnException
 from tornado import web
 
+from jupyter_gpu.jupyter.offers import Choice
+from jupyter_gpu.jupyter.placing import Share
+from jupyter_gpu.jupyter.roles import custom_scopes
 from jupyter_gpu.jupyter.server_lease import ServerLease
 from jupyter_gpu.jupyter.spawner import with_gpus
 from jupyter_gpu.model import EndReason, LoadPolicy, Policy, Profile, QuotaRule, State
@@ -961,3 +966,40 @@ def test_profiles_may_be_written_as_dicts_and_a_slip_is_named(tmp_runtime):
     hall.config.GpuSpawner.gpu_profiles = [{"name": "a", "device": 1}]
     with pytest.raises(Exception, match="gpu_profiles: Object contains unknown field `device`"):
         hall.spawner("bob")
+
+
+@pytest.mark.parametrize("given", ["reserve", "reserve!user", "admin"])
+def test_who_has_no_role_is_offered_no_gpu_and_gets_none(tmp_runtime, given):
+    """The hub asks for its users by a token of its own, and that says nothing of what each of them may."""
+
+    async def story():
+        define_custom_scopes(custom_scopes())
+        async with a_hall(tmp_runtime.runtime_dir, gpu_scope="custom:jupyter-gpu:reserve") as (hall, serving):
+            roles.create_role(hall.db, {"name": "lab", "scopes": [f"custom:jupyter-gpu:{given}"]})
+            spawner = hall.spawner("ana", gpu_profile="one")
+            assert await spawner.get_options_form() == ""
+            with pytest.raises(web.HTTPError) as caught:
+                await hall.user("ana").spawn("", options={"gpu_profile": "one"})
+            assert (caught.value.status_code, caught.value.reason) == (403, "gpu_not_allowed")
+            await hall.user("ana").spawn("", options={})
+            assert hall.environment()["CUDA_VISIBLE_DEVICES"] == "none"
+            assert await reservations(serving, "ana", ended=True) == []
+            await hall.user("ana").stop("")
+
+            roles.grant_role(hall.db, hall.user("ana").orm_user, "lab")
+            assert "One GPU" in await spawner.get_options_form()
+            await hall.user("ana").spawn("", options={"gpu_profile": "one"})
+            assert hall.environment()["CUDA_VISIBLE_DEVICES"].startswith("GPU-")
+
+    play(story)
+
+
+def test_a_server_of_who_has_no_role_is_told_to_open_no_gpu(tmp_runtime):
+    """Its kernels cannot reserve either, whatever the profile allows: so no node is left open for them."""
+
+    async def story():
+        async with a_hall(tmp_runtime.runtime_dir, gpu_scope="custom:jupyter-gpu:reserve") as (hall, _):
+            spawner = hall.spawner("ana")
+            assert await spawner._gpu_take(Choice(NONE)) == Share(kernels_reserve=False)
+
+    play(story)
