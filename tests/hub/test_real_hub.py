@@ -24,13 +24,21 @@ ENVIRONMENT = "import os; print(os.environ.get('CUDA_VISIBLE_DEVICES'), os.envir
 ODD = ("ana.b@uni.example", "lab\\ana", "ana~1", "ana b", "ana+gpu@uni.example", "анна", "user (test)")
 
 
+#: Who may come to ana's servers.
+SHARED = f"""
+c.JupyterHub.load_roles.append({{
+    "name": "shared", "users": ["ben", "{CONTRACTOR}"], "scopes": ["access:servers!user=ana"],
+}})
+"""
+
+
 @pytest.fixture(scope="module")
 def the_hub():
     """One for the module; its places have short paths for sockets."""
     with tempfile.TemporaryDirectory(prefix="jgh-", ignore_cleanup_errors=True) as folder:
         root = Path(folder)
         try:
-            with a_hub(root / "hub", base=BASE) as hub:
+            with a_hub(root / "hub", base=BASE, more=SHARED) as hub:
                 yield hub
         finally:
             if os.environ.get("JUPYTER_GPU_HUB_LOG"):
@@ -291,6 +299,47 @@ def test_a_token_in_a_kernel_is_its_owners_and_no_more(hub):
 
     assert "lacks the scope operate" in said
     assert said.endswith("[]")
+
+
+def visited(hub: Hub, user: str) -> httpx.Client:
+    """The browser of somebody who came to ana's server, and let it know who they are as the hub asks them to."""
+    browser = hub.browser(user)
+    page = browser.get("user/ana/")
+    if page.url.path.endswith("/authorize"):
+        assert "custom:jupyter-gpu:submit" not in page.text
+        form = re.findall(r'<input[^>]*name="(\w+)"[^>]*value="([^"]*)"', page.text)
+        fields = {name: [value for other, value in form if other == name] for name, _ in form}
+        headers = {"Origin": str(page.url.copy_with(path="", query=None)), "Referer": str(page.url)}
+        page = browser.post(page.url, data=fields, headers=headers)
+    browser.headers["X-XSRFToken"] = browser.cookies.get("_xsrf", path=f"{BASE}user/ana/") or ""
+    return browser
+
+
+def test_who_visits_a_server_looks_and_lets_it_do_nothing_in_their_name(hub):
+    """Not by its page, and not by whoever runs it with the token that it was shown; its owner's page does all."""
+    hub.spawn("ana", gpu_profile="none").raise_for_status()
+    ask = {"kind": "reservation", "ask": {"devices": 1, "duration_seconds": 600}}
+    path = "user/ana/jupyter-gpu/api/v1"
+
+    ben = visited(hub, "ben")
+    assert ben.get(f"{path}/status").json()["caller"] == "ben"
+    refused = ben.post(f"{path}/workloads", json=ask)
+    assert (refused.status_code, refused.json()["code"]) == (403, "not-allowed")
+    assert "somebody else's server" in refused.json()["message"]
+
+    eve = visited(hub, CONTRACTOR)
+    refused = eve.get(f"{path}/status")
+    assert (refused.status_code, refused.json()["code"]) == (403, "not-allowed")
+    assert "your own server" in refused.json()["hint"]
+
+    scopes = {f"custom:jupyter-gpu:{it}" for it in ("reserve", "submit", "logs", "operate", "admin")}
+    shown = [it for it in hub.api.get("/users/ben/tokens").json()["api_tokens"] if it["oauth_client"] != "JupyterHub"]
+    assert [it for it in shown if "ana" in it["oauth_client"]], "ben showed ana's server a token"
+    assert not [it for it in shown if "ana" in it["oauth_client"] and scopes & set(it["scopes"])]
+
+    ana = visited(hub, "ana")
+    made = ana.post(f"{path}/workloads", json=ask)
+    assert (made.status_code, made.json()["owner"]) == (201, "ana")
 
 
 def test_a_contractor_sees_only_their_own(hub):
