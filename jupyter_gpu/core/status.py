@@ -247,10 +247,14 @@ def _bindings(world: World, number: int, rule: QuotaRule, caller: Caller) -> Ite
 
 
 def _as_theirs(rule: QuotaRule, team: str, queue: str, device_class: str | None) -> str:
-    """How a rule reads to whom it binds: "you, queue training", "your team vision"; `title` is what it is to all."""
+    """How a rule reads to whom it binds: "you, queue training", "your team vision"; `title` is what it is to all.
+
+    What is only guaranteed is called so: it bounds nobody, and more of it may be held than it says.
+    """
+    is_share = rule.share_devices is not None and rule.devices is None and rule.gpu_hours is None
     parts = (
         "you" if rule.user is not None else "",
-        f"your team {team}" if rule.team is not None else "",
+        f"{'guaranteed to ' if is_share else ''}your team {team}" if rule.team is not None else "",
         f"queue {queue}" if rule.queue is not None else "",
         f"class {device_class}" if rule.device_class is not None else "",
     )

@@ -497,3 +497,15 @@ def test_the_document_says_which_profiles_and_teams_are_the_callers() -> None:
     assert other.teams == ("everyone",)
     assert [it.name for it in other.profiles] == ["small"]
     assert [it.rule for it in other.quotas] == ["your team everyone", "you"]
+
+
+def test_a_share_is_called_guaranteed_and_a_bound_is_not() -> None:
+    """More than a share may be held: "your team vision: 3 of 2 GPUs" read as a bound that nobody keeps."""
+    rules = (QuotaRule(team="vision", share_devices=2), QuotaRule(team="vision", share_devices=1, devices=3))
+
+    ada = Caller(name="ada", account="ada", scopes=frozenset({Scope.READ}), groups=("vision",))
+    seen = status(Play(4, Policy(quotas=rules[:1])).world, ada, 0.0, store_id="s", simulated=False)
+    bound = status(Play(4, Policy(quotas=rules[1:])).world, ada, 0.0, store_id="s", simulated=False)
+
+    assert [(it.rule, it.devices_allowed) for it in seen.quotas] == [("guaranteed to your team vision", 2)]
+    assert [(it.rule, it.devices_allowed) for it in bound.quotas] == [("your team vision", 3)]
