@@ -75,7 +75,7 @@ class Doors:
                 host, _, port = self._tcp.rpartition(":")
                 self._listen_at(host or "127.0.0.1", _port(port), None)
             if self._service is not None:
-                place, hint = "{}:{}".format(*self._service), "Name another port: setup_hub(..., port=8790)."
+                place, hint = "{}:{}".format(*self._service), "Name another port: setup_hub(..., port=...)."
                 self._listen_at(*self._service, self._tls)
         except (OSError, ValueError) as error:
             self.close()

@@ -105,7 +105,7 @@ def setup_hub(
     """
     called = caller()
     try:
-        settings = _read_settings(tuple(profiles), policy or {}, broker or {})
+        settings = _read_settings(_read_profiles(profiles), policy or {}, broker or {})
         roles = Roles(
             None if researchers is None else read_people(researchers, "researchers"),
             read_people(contractors, "contractors"),
@@ -132,6 +132,12 @@ def setup_hub(
 def _line_of(error: GpuError, called: Caller) -> Caller:
     number = re.search(r"\bprofiles\[(\d+)\]", error.message)
     return called.item("profiles", int(number[1])) if number else called
+
+
+def _read_profiles(told: Any) -> tuple[Mapping[str, Any] | Profile, ...]:
+    if isinstance(told, Mapping | str) or not isinstance(told, Iterable):
+        raise InvalidAsk(f"profiles: a {type(told).__name__} is no list of profiles.", hint="Write profiles=[{...}].")
+    return tuple(told)
 
 
 def _read_settings(
@@ -171,13 +177,13 @@ def _check_for_servers(policy: Policy) -> None:
             )
 
 
-def _read_place(c: Config, spawner_class: type, name: str, *, ip: str, port: int, url: str) -> Place:
+def _read_place(c: Config, spawner_class: type, name: str, *, ip: str, port: Any, url: str) -> Place:
     if any(it.get("name") == name for it in adding.items_of(c.JupyterHub, "services")):
         raise InvalidAsk(f"There is a service {name!r} already.", hint="Call setup_hub once.")
     if not re.fullmatch(r"[a-z0-9][a-z0-9-]*", name):
         raise InvalidAsk(f"name: {name!r} is no name of a service.", hint="Use small letters, digits and hyphens.")
-    if not 0 < port < 1 << 16:
-        raise InvalidAsk(f"port: {port} is no port.", hint="Give one from 1 to 65535 that nothing else uses.")
+    if not isinstance(port, int) or not 0 < port < 1 << 16:
+        raise InvalidAsk(f"port: {port!r} is no port.", hint="Give a number from 1 to 65535 that nothing else uses.")
     prefix = f"{adding.base_of(c)}services/{name}"
     with_tls = adding.is_set(c.JupyterHub, "internal_ssl") and c.JupyterHub.internal_ssl
     origin = f"{'https' if with_tls else 'http'}://{f'[{ip}]' if ':' in ip else ip}:{port}"

@@ -169,7 +169,7 @@ def test_a_port_that_is_taken_names_who_has_it(tmp_runtime: Places, tmp_path: Pa
                     assert service.wait(30) == 1
             said = (tmp_path / "log").read_text()
             assert f"cannot listen at 127.0.0.1:{port}: the process {os.getpid()} of {_me()}" in said
-            assert "port=8790" in said
+            assert "Name another port: setup_hub(..., port=...)." in said
 
     play(story)
 

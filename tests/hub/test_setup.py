@@ -366,6 +366,8 @@ def test_a_profile_that_cannot_be_meant_stops_the_hub(load, profile, said, writt
         ("setup_hub(c, url='hub.example')", "url: 'hub.example' is none"),
         ("setup_hub(c, name='GPU service')", "no name of a service"),
         ("setup_hub(c, port=0)", "port: 0 is no port"),
+        ("setup_hub(c, port='8790')", "port: '8790' is no port"),
+        ("setup_hub(c, profiles={'name': 'one'})", "profiles: a dict is no list of profiles"),
         ("setup_hub(c)\nsetup_hub(c)", "line 4: There is a service 'jupyter-gpu' already.\nCall setup_hub once"),
         ("setup_hub(c, policy={'failurs': 1})", "did you mean failures"),
         ("setup_hub(c, profiles=[{'name': 'a'}], policy={'profiles': []})", "Profiles are given twice"),

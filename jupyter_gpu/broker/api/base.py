@@ -206,7 +206,7 @@ class Base(RequestHandler):
             return
         if scope is not None and not self.caller.scopes & {scope, Scope.ADMIN}:
             raise NotAllowed(
-                f"{self.caller.name} lacks the scope {scope}, which this needs.", hint="An admin grants scopes."
+                f"{self.caller.name!r} lacks the scope {scope}, which this needs.", hint="An admin grants scopes."
             )
 
     def read_query(self, kind: type[T]) -> T:
