@@ -22,6 +22,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 from jupyterhub.roles import get_default_roles
+from jupyterhub.spawner import SimpleLocalProcessSpawner
 from traitlets.config import Config
 
 from ..errors import GpuError, InvalidAsk
@@ -114,6 +115,7 @@ def setup_hub(
         )
         roles.check()
         spawner_class = adding.spawner_class_of(c)
+        settings.setdefault("account_of_user", _usual_accounts(spawner_class))
         place = _read_place(c, spawner_class, name, ip=ip, port=port, url=url)
         tokens = _read_tokens(api_token, spawner_token)
     except GpuError as error:
@@ -160,6 +162,16 @@ def _read_settings(
     # Work runs as its owner only where the hub may become anybody.
     usual = {"system": os.geteuid() == 0}
     return {**usual, **broker, "hub": True, "policy": {**asked, "profiles": [_plain(it) for it in read.profiles]}}
+
+
+def _usual_accounts(spawner_class: type) -> str:
+    """Whose accounts jobs run as where nobody says it.
+
+    A hub that is not root can start jobs as itself alone, and a job could read all of its secrets. That gives nothing
+    away only where servers run as that account too.
+    """
+    as_the_hub = os.geteuid() != 0 and issubclass(spawner_class, SimpleLocalProcessSpawner)
+    return "service" if as_the_hub else "same"
 
 
 def _plain(profile: Any) -> Any:

@@ -7,6 +7,7 @@ import json
 import pprint
 import re
 from pathlib import Path
+from unittest import mock
 
 import pytest
 from jupyterhub.app import JupyterHub
@@ -308,6 +309,26 @@ def test_the_service_is_told_where_things_stand(load, monkeypatch):
 
     assert environment["JUPYTER_GPU_STATE_DIR"] == "/srv/gpu"
     assert "AWS_SECRET_ACCESS_KEY" not in environment
+
+
+@pytest.mark.parametrize(
+    ("uid", "spawner", "more", "rule"),
+    [
+        (0, "default", "", "same"),
+        (0, "simple", "", "same"),
+        (990, "simple", "", "service"),
+        (990, "default", "", "same"),
+        (990, "docker", "", "same"),
+        (990, "docker", ", broker={'account_of_user': 'service'}", "service"),
+    ],
+)
+def test_jobs_run_as_the_hubs_account_only_where_servers_do(load, uid, spawner, more, rule):
+    """A job as the account of a hub that is not root reads its database and secrets; from a container nobody could."""
+    with mock.patch("os.geteuid", return_value=uid):
+        app = load(f"c.JupyterHub.spawner_class = {spawner!r}\nsetup_hub(c, url='https://h.example/x'{more})")
+
+    settings = settings_of(service_of(app)["environment"], GpuBroker.class_trait_names(config=True))
+    assert settings["account_of_user"] == rule
 
 
 # -- what cannot be meant
