@@ -1,7 +1,7 @@
 """JupyterHub on one machine with GPUs: everybody has an account there, and servers run as processes of it.
 
-Run as root: `jupyterhub -f local.py`. Jobs of the queue run as who submits them, with their groups and home.
-What each part does, and what it is safe against: docs/hub.md.
+Run as root: `jupyterhub -f local.py`. Needs jupyterhub-idle-culler. Jobs of the queue run as who submits them, with
+their groups and home. What each part does, and what it is safe against: docs/hub.md.
 """
 
 import os
