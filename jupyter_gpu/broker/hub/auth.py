@@ -218,10 +218,11 @@ def no_scope(model: Mapping[str, Any]) -> NotAllowed:
     """What somebody lacks, and how an admin gives it."""
     kind, name = model.get("kind", "user"), str(model["name"])
     return NotAllowed(
-        f"The hub's {kind} {name} has none of the scopes {SCOPE_PREFIX}{{{','.join(Scope)}}} that this broker goes by.",
-        hint=f'An admin gives them in jupyterhub_config.py: c.JupyterHub.load_roles = [{{"name": "gpu", "scopes": '
-        f'["{SCOPE_PREFIX}read", "{SCOPE_PREFIX}reserve", "{SCOPE_PREFIX}submit"], "{kind}s": [{name!r}]}}]. A server '
-        "that runs has them when it is started again.",
+        f"The hub's {kind} {name} has none of the scopes that this broker goes by.",
+        # Not a line to copy: `load_roles = ` after setup_hub would take the place of all roles that it made.
+        hint="An admin gives them in jupyterhub_config.py, by a name in setup_hub(c, researchers=...), or by a role "
+        f"with the scopes {SCOPE_PREFIX}read, {SCOPE_PREFIX}reserve and {SCOPE_PREFIX}submit. A server that runs has them "
+        "when it is started again.",
     )
 
 
