@@ -221,8 +221,8 @@ def no_scope(model: Mapping[str, Any]) -> NotAllowed:
         f"The hub's {kind} {name} has none of the scopes that this broker goes by.",
         # Not a line to copy: `load_roles = ` after setup_hub would take the place of all roles that it made.
         hint="An admin gives them in jupyterhub_config.py, by a name in setup_hub(c, researchers=...), or by a role "
-        f"with the scopes {SCOPE_PREFIX}read, {SCOPE_PREFIX}reserve and {SCOPE_PREFIX}submit. A server that runs has them "
-        "when it is started again.",
+        f"with the scopes {SCOPE_PREFIX}read, {SCOPE_PREFIX}reserve and {SCOPE_PREFIX}submit. A server that runs has "
+        "them when it is started again.",
     )
 
 
