@@ -81,6 +81,11 @@ def usable(profiles: Iterable[Profile], name: str, teams: Iterable[str]) -> tupl
     return tuple(it for it in profiles if it.for_servers and it.is_open_to(name, of))
 
 
+def without_gpus(profiles: Iterable[Profile]) -> tuple[Profile, ...]:
+    """What of them is left to who may reserve nothing, in a server or in its kernels."""
+    return tuple(msgspec.structs.replace(it, for_kernels=False) for it in profiles if not it.devices)
+
+
 def collate(by_team: Mapping[str, Iterable[OfferView]]) -> tuple[Offered, ...]:
     """What the broker says for each team, by profile; only what a server may be started with."""
     found: dict[str, dict[str, OfferView]] = {}

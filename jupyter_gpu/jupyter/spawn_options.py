@@ -86,7 +86,8 @@ class SpawnOptions:
 
     @property
     def _gpu_allowed(self) -> tuple[Profile, ...]:
-        return offers.usable(self.gpu_profiles, self.user.name, self._gpu_teams) if self._gpu_has_role else ()
+        theirs = offers.usable(self.gpu_profiles, self.user.name, self._gpu_teams)
+        return theirs if self._gpu_has_role else offers.without_gpus(theirs)
 
     @property
     def _gpu_says_profile(self) -> bool:
