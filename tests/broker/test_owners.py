@@ -58,8 +58,9 @@ class Started(NamedTuple):
 @contextlib.contextmanager
 def a_server(**environ: str) -> Iterator[Started]:
     """A server as a hub starts it."""
-    kernel = (sys.executable, "-S", "-c", SLEEP, "-f", FILE)
-    script = f"import subprocess; p = subprocess.Popen({kernel!r}); print(p.pid, flush=True); p.wait()"
+    # It says itself that it is there: for a moment after its start it shows neither its words nor its variables.
+    kernel = (sys.executable, "-S", "-c", f"import os; print(os.getpid(), flush=True); {SLEEP}", "-f", FILE)
+    script = f"import subprocess; subprocess.Popen({kernel!r}).wait()"
     words = (sys.executable, "-S", "-c", script)
     process = subprocess.Popen(words, stdout=subprocess.PIPE, env={"PATH": os.environ["PATH"], **environ})
     assert process.stdout is not None

@@ -517,11 +517,8 @@ def test_starts_that_wait_leave_the_hub_room_for_others(tmp_runtime, limit):
             await leave(serving, taken)
             await starting
             await second.stop("cpu")
-            await first.stop("")
-            await occupy(serving)
-            again = asyncio.ensure_future(first.spawn("", options=waits))
-            await asyncio.sleep(4)
-            print("AGAIN", again, [(it.id, it.owner, it.state, it.reason) for it in await reservations(serving, "ana")], [(it.id, it.state, it.devices, it.reason) for it in await reservations(serving, "grace")])
+            await occupy(serving, devices=1)
+            again = asyncio.ensure_future(first.spawn("again", options=waits))
             await until(is_waiting)
             again.cancel()
             with pytest.raises((asyncio.CancelledError, SpawnException)):

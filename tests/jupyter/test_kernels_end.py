@@ -177,7 +177,14 @@ def test_how_a_kernel_died_is_said(broker, tmp_path, monkeypatch, end, how):
             before = lab.pid(kernel)
             said = []
             monkeypatch.setattr(lab.kernels.log, "warning", lambda text, *words: said.append(text % words))
-            await lab.run(kernel, f"import os, signal; os.chdir({str(tmp_path)!r}); {end}", wait=False)
+            # It dies only once its page has heard that it computes.
+            await lab.run(
+                kernel,
+                f"import os, signal, time\nos.chdir({str(tmp_path)!r})\n"
+                f"while not os.path.exists('go'):\n    time.sleep(0.01)\n{end}",
+                wait=False,
+            )
+            (tmp_path / "go").touch()
             await until(lambda: lab.pid(kernel) not in (None, before), "the automatic restart")
             await lab.ready(kernel)
             assert lab.view(kernel).reason == f"restarted after a crash ({how})"
