@@ -70,7 +70,8 @@ def test_widgets_live_act_and_are_kept(place):
             page.locator(".jupyter-gpu").get_by_text("Cancelled by").wait_for()
             job = next(iter(broker.client.workloads(mine=True, ended=True)))
             assert job.end == "cancelled"
-            page.evaluate("() => jupyterapp.commands.execute('docmanager:save')")
+            # What counts is what is on the disk; the promise of a save waits for a question that nobody would answer.
+            page.evaluate("() => void jupyterapp.commands.execute('docmanager:save')")
             until(lambda: saved_state(server.root / "widgets.ipynb"), "the notebook keeps the state of our widgets")
             page.evaluate("() => jupyterapp.shell.currentWidget.sessionContext.shutdown()")
 
