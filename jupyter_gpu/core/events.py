@@ -8,7 +8,19 @@ from __future__ import annotations
 
 import msgspec
 
-from ..model import Condition, Device, EndReason, EvictionReason, Holder, Lease, Outcome, WaitingReason, Workload
+from ..model import (
+    Condition,
+    Dependency,
+    Device,
+    EndReason,
+    EvictionReason,
+    Holder,
+    Lease,
+    Outcome,
+    Recurring,
+    WaitingReason,
+    Workload,
+)
 
 
 class Event(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -43,13 +55,17 @@ class Started(OfWorkload, frozen=True, kw_only=True, tag="started", omit_default
 
 
 class Amended(OfWorkload, frozen=True, kw_only=True, tag="amended", omit_defaults=True):
-    """Extended, paused, let go, reprioritised or lifted; what is None stays as it was."""
+    """Extended, paused, let go, reprioritised, lifted, or what it waits for; what is None stays as it was."""
 
     by: str = ""
     ends_at: float | None = None
     paused: bool | None = None
     priority: int | None = None
     lifted: bool | None = None
+    #: What it comes after from now on, and whose end of these it still waits for.
+    after: tuple[Dependency, ...] | None = None
+    unmet: tuple[int, ...] | None = None
+    detail: str = ""
 
 
 class Moved(OfWorkload, frozen=True, kw_only=True, tag="moved", omit_defaults=True):
@@ -132,6 +148,22 @@ class DeviceForgotten(Event, frozen=True, kw_only=True, tag="device-forgotten", 
     by: str = ""
 
 
+class RecurringPut(Event, frozen=True, kw_only=True, tag="recurring-put", omit_defaults=True):
+    """A recurring job was added, paused, let go, or one of its instants came: as it is from now on."""
+
+    it: Recurring
+    #: What happened: "added", "fired", "skipped", "refused", "paused" or "let go".
+    what: str
+    by: str = ""
+
+
+class RecurringRemoved(Event, frozen=True, kw_only=True, tag="recurring-removed", omit_defaults=True):
+    """A recurring job is no more."""
+
+    recurring: int
+    by: str = ""
+
+
 class PolicyLoaded(Event, frozen=True, kw_only=True, tag="policy-loaded", omit_defaults=True):
     """From here on these rules hold; the digest stands on each event too."""
 
@@ -140,5 +172,5 @@ class PolicyLoaded(Event, frozen=True, kw_only=True, tag="policy-loaded", omit_d
 
 AnyEvent = (
     Submitted | Granted | Started | Amended | Moved | Released | Evicted | Overdue | Requeued | Ended
-    | Explained | DeviceAppeared | DeviceMarked | DeviceForgotten | PolicyLoaded
+    | Explained | DeviceAppeared | DeviceMarked | DeviceForgotten | PolicyLoaded | RecurringPut | RecurringRemoved
 )  # fmt: skip

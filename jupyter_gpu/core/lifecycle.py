@@ -26,6 +26,8 @@ from .events import (
     Moved,
     OfWorkload,
     Overdue,
+    RecurringPut,
+    RecurringRemoved,
     Released,
     Requeued,
     Started,
@@ -85,14 +87,12 @@ def evolve(world: World, event: Event) -> None:
         for id_, reason in event.reasons.items():
             if world.workloads[id_].state is State.QUEUED:
                 world.put_workload(_replace(world.workloads[id_], waiting=reason))
-    elif isinstance(event, DeviceAppeared):
-        world.put_device(event.device)
-    elif isinstance(event, DeviceMarked):
-        _mark(world, event)
-    elif isinstance(event, DeviceForgotten):
-        if world.holders_of(event.device):
-            raise Conflict(f"device {event.device} is held and cannot be forgotten")
-        world.drop_device(event.device)
+    elif isinstance(event, RecurringPut):
+        world.put_recurring(event.it)
+    elif isinstance(event, RecurringRemoved):
+        world.drop_recurring(event.recurring)
+    else:
+        _of_devices(world, event)
     world.revision += 1
 
 
@@ -126,6 +126,8 @@ def _amended(it: Workload, event: Amended) -> Workload:
         paused=it.paused if event.paused is None else event.paused,
         priority=it.priority if event.priority is None else event.priority,
         lifted=it.lifted if event.lifted is None else event.lifted,
+        after=it.after if event.after is None else event.after,
+        unmet=it.unmet if event.unmet is None else event.unmet,
     )  # fmt: skip
 
 
@@ -189,6 +191,8 @@ def _requeued(it: Workload, event: Requeued) -> Workload:
         changes["previous_devices"] = ()  # it goes elsewhere
     if event.avoid_until is not None:
         changes |= _avoiding(it, event.avoid_until, event.at)
+    if it.started_at is not None and it.outcome is not None:
+        changes["repeated_seconds"] = it.repeated_seconds + (it.outcome.unsaved_seconds or 0.0)
     if it.outcome is not None and it.outcome.progressed:
         changes["stalls"] = 0
     elif event.cause == "asked":
@@ -220,6 +224,17 @@ _CHANGES: dict[type[Event], Callable[..., Workload]] = {
     Granted: _granted, Started: _started, Amended: _amended, Moved: _moved, Released: _released, Evicted: _evicted,
     Overdue: _overdue, Requeued: _requeued, Ended: _ended,
 }  # fmt: skip
+
+
+def _of_devices(world: World, event: Event) -> None:
+    if isinstance(event, DeviceAppeared):
+        world.put_device(event.device)
+    elif isinstance(event, DeviceMarked):
+        _mark(world, event)
+    elif isinstance(event, DeviceForgotten):
+        if world.holders_of(event.device):
+            raise Conflict(f"device {event.device} is held and cannot be forgotten")
+        world.drop_device(event.device)
 
 
 def _mark(world: World, event: DeviceMarked) -> None:

@@ -23,7 +23,8 @@ from ..model import (
     Workload,
     World,
 )
-from ..model.world import Lane, LineKey, Part, lane_of
+from ..model.lanes import Lane, Part, lane_of
+from ..model.world import LineKey
 from .events import Event, Evicted, Explained, Granted
 from .forecast import expected_end_at, expected_seconds
 from .holds import Kept, is_entitled

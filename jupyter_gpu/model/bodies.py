@@ -6,7 +6,10 @@ from typing import Annotated
 
 import msgspec
 
-from .nouns import Ask, Holder, JobSpec, Kind
+from .jobs import Dependency, JobSpec
+from .nouns import Ask, Holder
+from .recurring import Overlap
+from .states import Kind
 
 #: So many asks travel in one request.
 MOST_SUBMISSIONS = 500
@@ -33,6 +36,30 @@ class SubmitBody(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, 
     not_before: float | None = None
     paused: bool = False
     profile: str | None = None
+    after: tuple[Dependency, ...] = ()
+    #: One job for each of these sets of parameters; of `{name}` in argv and of variables each gets its own.
+    array: tuple[dict[str, str], ...] = ()
+    at_most: int | None = None
+    #: Beside the script: what belongs to the record of it (the git diff, the list of packages), kept like it.
+    record: tuple[Script, ...] = ()
+    #: The job of the caller's whose script and record this one runs with, where it brings none of its own.
+    again: int | None = None
+
+
+class RecurringBody(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
+    """POST /recurring: a job to be submitted at each instant of a calendar, five fields of cron in a time zone."""
+
+    cron: str
+    #: An IANA name; None is the broker's own.
+    timezone: str | None = None
+    overlap: Overlap = Overlap.SKIP
+    job: SubmitBody
+
+
+class ChainBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """POST /workloads/ID/chain: what a queued job comes after from now on; nothing for nothing any more."""
+
+    after: tuple[Dependency, ...]
 
 
 class SubmissionsBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

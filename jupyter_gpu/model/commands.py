@@ -8,8 +8,10 @@ from __future__ import annotations
 import msgspec
 
 from .devices import Card, Condition, Device
-from .nouns import Ask, Holder, JobSpec, Kind, Outcome
+from .jobs import Dependency, JobSpec
+from .nouns import Ask, Holder, Outcome
 from .policy import Policy
+from .states import EndReason, Kind
 
 
 class Command(msgspec.Struct, frozen=True, kw_only=True, tag=True, omit_defaults=True):
@@ -34,6 +36,14 @@ class Submit(Command, frozen=True, kw_only=True, tag=True, omit_defaults=True):
     paused: bool = False
     profile: str | None = None
     idempotency_key: str | None = None
+    after: tuple[Dependency, ...] = ()
+    #: How those of `after` ended that the world keeps no more, by the store.
+    ends: dict[int, EndReason] = {}
+    #: One job for each of these sets of parameters, as text by name; so many of them at once.
+    array: tuple[dict[str, str], ...] = ()
+    at_most: int | None = None
+    #: The recurring job that this is one time of.
+    recurring: int | None = None
     #: The driver is being opened and no device known yet, so whether any could ever serve it is not judged.
     blind: bool = False
 
@@ -83,6 +93,15 @@ class Reprioritise(Command, frozen=True, kw_only=True, tag=True, omit_defaults=T
     workload: int
     by: str
     priority: int
+
+
+class Chain(Command, frozen=True, kw_only=True, tag=True, omit_defaults=True):
+    """A queued job comes after these from now on, and after nothing else. `ends` as in Submit."""
+
+    workload: int
+    by: str
+    after: tuple[Dependency, ...] = ()
+    ends: dict[int, EndReason] = {}
 
 
 class Move(Command, frozen=True, kw_only=True, tag=True, omit_defaults=True):
@@ -183,6 +202,14 @@ class SeeExited(Command, frozen=True, kw_only=True, tag=True, omit_defaults=True
     clear: bool = False
     #: Whether its started mark was made; without one nothing ran and the number does not rise.
     started: bool = True
+
+
+class SeeHung(Command, frozen=True, kw_only=True, tag=True, omit_defaults=True):
+    """An attempt reported nothing, printed nothing and left its devices idle for longer than was stated."""
+
+    workload: int
+    attempt: int
+    detail: str = ""
 
 
 class SeeHolderGone(Command, frozen=True, kw_only=True, tag=True, omit_defaults=True):

@@ -10,17 +10,9 @@ from __future__ import annotations
 import msgspec
 
 from .devices import Condition, UseKind
-from .nouns import (
-    Ask,
-    EndReason,
-    EvictionReason,
-    Holder,
-    JobSpec,
-    Kind,
-    Outcome,
-    State,
-    WaitingReason,
-)
+from .jobs import Dependency, JobSpec, Member, Progress
+from .nouns import Ask, Holder, Outcome
+from .states import EndReason, EvictionReason, Kind, State, WaitingReason
 
 API_VERSION = 1
 
@@ -85,6 +77,16 @@ class WorkloadView(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     preemptions: int = 0
     failures: int = 0
     is_mine: bool = False
+    after: tuple[Dependency, ...] = ()
+    #: Those of `after` whose end it still waits for.
+    unmet: tuple[int, ...] = ()
+    member: Member | None = None
+    #: The recurring job that it is one time of.
+    recurring: int | None = None
+    #: The newest word of how far it is, of its present or last attempt; its owner's, and operators'.
+    progress: Progress | None = None
+    #: Work that was done and had to be done again, over all its attempts.
+    repeated_seconds: float = 0.0
     #: What a job runs, in short, where the caller may see it: a name for those without one.
     command: str = ""
     #: Only when one workload is asked for by itself, by somebody who may see it.

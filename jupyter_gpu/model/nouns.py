@@ -7,87 +7,12 @@ Instants (`*_at`, `*_by`, `not_before`) are Unix seconds as floats; lengths carr
 
 from __future__ import annotations
 
-import base64
-import shlex
 from enum import StrEnum
 
 import msgspec
 
-
-class State(StrEnum):
-    """Where a workload stands. Why it waits and how it ended are separate enums beside it."""
-
-    QUEUED = "queued"
-    ACTIVE = "active"
-    YIELDING = "yielding"
-    ENDED = "ended"
-
-
-class Kind(StrEnum):
-    """The two kinds of workload; there is no third."""
-
-    RESERVATION = "reservation"
-    JOB = "job"
-
-
-class WaitingReason(StrEnum):
-    """Why a QUEUED workload is not ACTIVE; exactly one at a time, set by the planner."""
-
-    DEVICES = "devices"
-    QUOTA = "quota"
-    BUDGET = "budget"
-    HOLD = "hold"
-    PAUSED = "paused"
-    DEPENDENCY = "dependency"
-    NOT_BEFORE = "not-before"
-    BACK_OFF = "back-off"
-    CLEARING = "clearing"
-    ENGINE = "engine"
-    DRIVER = "driver"
-
-
-class EvictionReason(StrEnum):
-    """Why the broker ends a lease, strongest first: among evictions of one attempt the stronger wins."""
-
-    CANCELLED = "cancelled"
-    TIMED_OUT = "timed-out"
-    EXPIRED = "expired"
-    DEVICE_LOST = "device-lost"
-    HUNG = "hung"
-    DRAINED = "drained"
-    ABOVE_SHARE = "above-share"
-    NO_SHOW = "no-show"
-    IDLE = "idle"
-    PREEMPTED = "preempted"
-
-    def is_stronger_than(self, other: EvictionReason | None) -> bool:
-        """Say whether this reason replaces `other`; any reason replaces none."""
-        return other is None or EVICTION_STRENGTH[self] < EVICTION_STRENGTH[other]
-
-
-EVICTION_STRENGTH = {reason: place for place, reason in enumerate(EvictionReason)}
-
-
-class EndReason(StrEnum):
-    """How a workload ended."""
-
-    SUCCEEDED = "succeeded"
-    FAILED = "failed"
-    GPU_OOM = "gpu-oom"
-    HOST_OOM = "host-oom"
-    DISK_FULL = "disk-full"
-    DEVICE_LOST = "device-lost"
-    #: It used more of a shared device than its part, for longer than is borne.
-    ABOVE_SHARE = "above-share"
-    HUNG = "hung"
-    TIMED_OUT = "timed-out"
-    CANCELLED = "cancelled"
-    LAUNCH_FAILED = "launch-failed"
-    DEPENDENCY_UNMET = "dependency-unmet"
-    LOST = "lost"
-    RELEASED = "released"
-    EXPIRED = "expired"
-    ABANDONED = "abandoned"
+from .jobs import Dependency, JobSpec, Member
+from .states import EndReason, EvictionReason, Kind, State, WaitingReason
 
 
 class Ask(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -106,50 +31,6 @@ class Ask(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     same_link_group: bool = False
     #: Only these devices, by UUID: placed by hand. Empty leaves the choice to the planner.
     on: tuple[str, ...] = ()
-
-
-class JobSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What a job runs. Text that is no UTF-8 is packed by `pack_bytes`, so argv arrives byte for byte."""
-
-    argv: tuple[str, ...]
-    #: The folder of submission: working folder and first on sys.path.
-    folder: str
-    #: Only what the user asked for and what the scrubbing let through; never secrets.
-    environment: dict[str, str] = {}
-    #: The place in argv of the submitted script, whose copy runs instead.
-    script_index: int | None = None
-    #: Where the copy lies, readable by the account that runs it.
-    script_copy: str | None = None
-    checkpoint_dir: str | None = None
-    #: How many failed attempts are repeated; None leaves it to the policy's rule.
-    retries: int | None = None
-    grace_seconds: int | None = None
-    log_limit_bytes: int = 1 << 30
-    core_dumps: bool = False
-    #: What outlives the main process gets SIGTERM, and SIGKILL so much later.
-    leftover_seconds: int = 5
-    #: A marker of reproducibility: git commit, interpreter; recorded, never used.
-    recorded: dict[str, str] = {}
-
-    @property
-    def weight(self) -> int:
-        """About how much of memory and store it takes, in characters."""
-        return (
-            sum(map(len, self.argv))
-            + sum(map(len, self.environment))
-            + sum(map(len, self.environment.values()))
-            + sum(map(len, self.recorded))
-            + sum(map(len, self.recorded.values()))
-            + len(self.folder)
-        )
-
-    def brief(self) -> str:
-        """What tells a job from its neighbours in one line: the script without its folder, and the arguments."""
-        argv = [unpack_bytes(word).decode("utf-8", "replace")[:_BRIEF_CHARACTERS] for word in self.argv[:_BRIEF_WORDS]]
-        if len(argv) == _SHELL_WORDS and argv[0].endswith("sh") and argv[1] == "-c":
-            return argv[-1][:_BRIEF_CHARACTERS]
-        first = min(self.script_index or 0, len(argv) - 1)
-        return shlex.join([argv[first].rpartition("/")[2] or argv[first], *argv[first + 1 :]])[:_BRIEF_CHARACTERS]
 
 
 class Holder(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -200,6 +81,11 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     #: What had to be ended by SIGKILL, as "name (pid)".
     forced: tuple[str, ...] = ()
     ended_at: float | None = None
+    #: The step that it began from, and of the newest complete checkpoint at its end; None where there was none.
+    from_step: int | None = None
+    to_step: int | None = None
+    #: How long it had worked since that checkpoint (since its start without one): what another attempt repeats.
+    unsaved_seconds: float | None = None
 
 
 class Workload(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -262,6 +148,14 @@ class Workload(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     stalls: int = 0
     #: Instants of the preemptions of the last day, for the cap.
     preempted_at: tuple[float, ...] = ()
+    #: What it comes after, and whose end of these it still waits for.
+    after: tuple[Dependency, ...] = ()
+    unmet: tuple[int, ...] = ()
+    #: Its place in an array, and the recurring job that it is one time of.
+    member: Member | None = None
+    recurring: int | None = None
+    #: Work that attempts of it did and later ones had to do again, all together.
+    repeated_seconds: float = 0.0
     #: The client's own key: the same key from the same owner is the same workload.
     idempotency_key: str | None = None
 
@@ -317,29 +211,3 @@ class Caller(msgspec.Struct, frozen=True, kw_only=True):
     def is_operator(self) -> bool:
         """Whether others' work is theirs to handle."""
         return not self.scopes.isdisjoint(_OPERATORS)
-
-
-_BRIEF_CHARACTERS = 200
-_BRIEF_WORDS = 50
-#: A shell, -c, and its text.
-_SHELL_WORDS = 3
-
-_PACKED = "base64:"
-
-
-def pack_bytes(raw: bytes) -> str:
-    """Write bytes as text that JSON can carry: UTF-8 as it is, all else (and the prefix itself) as "base64:..."."""
-    try:
-        text = raw.decode("utf-8")
-    except UnicodeDecodeError:
-        text = _PACKED
-    if text.startswith(_PACKED):
-        return _PACKED + base64.b64encode(raw).decode("ascii")
-    return text
-
-
-def unpack_bytes(text: str) -> bytes:
-    """Read back what `pack_bytes` wrote, byte for byte."""
-    if text.startswith(_PACKED):
-        return base64.b64decode(text[len(_PACKED) :])
-    return text.encode("utf-8")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from .documents import ProfileView
-from .nouns import WaitingReason
+from .states import WaitingReason
 
 
 class OfferView(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -13,8 +13,8 @@ from typing import Literal
 import msgspec
 
 from .devices import Condition, Device
-from .nouns import Kind
 from .rules import EVERYONE, ForeignRule, SharingRule, Treatment, foreign_problems, of_foreign, sharing_problems
+from .states import Kind
 
 EACH = "*"
 

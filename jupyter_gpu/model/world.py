@@ -1,9 +1,10 @@
 """The world: all that the core knows at one instant, with the indices that make a step cheap.
 
-Only `core.lifecycle.evolve` writes to it, through `put_workload`, `put_device`, `drop_device` and `charge`.
+Only `core.lifecycle.evolve` writes to it, through `put_workload`, `put_device`, `drop_device`,
+`put_recurring`, `drop_recurring` and `charge`.
 The nouns inside are frozen, so `copy()` is a shallow copy of a few containers and serves as the overlay on which a
-command is decided. `policy` and what was observed (`readings`, `uses`, `wrong`, `groups`) stand beside the log: no
-facts of it, and shared by all copies.
+command is decided. `policy` and what was observed (`readings`, `uses`, `wrong`, `groups`, `progress`) stand beside the
+log: no facts of it, and shared by all copies.
 """
 
 from __future__ import annotations
@@ -11,11 +12,14 @@ from __future__ import annotations
 from bisect import bisect_left, insort
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
-from weakref import WeakValueDictionary
 
 from .devices import Device, Reading, Use, Wrong
-from .nouns import Kind, State, Workload
+from .jobs import Progress
+from .lanes import Lane, lane_of
+from .nouns import Workload
 from .policy import BUCKET_SECONDS, USAGE_SECONDS, Policy
+from .recurring import Recurring
+from .states import Kind, State
 
 #: Ended workloads that stay in memory; older ones are read from the store's history.
 KEPT_ENDED = 10_000
@@ -33,51 +37,6 @@ Whose = tuple[str, str]
 def line_key(workload: Workload) -> LineKey:
     """The one comparison of the line: priority, lifted first, rank, and at last the id, so no two are equal."""
     return (-workload.priority, not workload.lifted, workload.rank_ms, workload.id)
-
-
-class Lane:
-    """The queued workloads that are alike in all that a step of the planner looks at: they get one answer.
-
-    Equal lanes are one object, and so are their equal parts, so that ten thousand workloads are told apart by
-    identity, which is quick. `asker` is what quotas look at, `what` is what devices look at.
-    """
-
-    __slots__ = ("__weakref__", "asker", "devices", "team", "waiting", "what")
-
-    def __init__(self, asker: Part, what: Part, it: Workload) -> None:
-        """Only `lane_of` makes lanes."""
-        self.asker, self.what = asker, what
-        self.team, self.devices, self.waiting = it.team, it.ask.devices, it.waiting
-
-
-class Part:
-    """A part of lanes, known by its identity."""
-
-    __slots__ = ("__weakref__",)
-
-
-_LANES: WeakValueDictionary[tuple[object, ...], Lane] = WeakValueDictionary()
-_PARTS: WeakValueDictionary[tuple[object, ...], Part] = WeakValueDictionary()
-
-
-def lane_of(it: Workload) -> Lane:
-    """The lane that a queued workload stands in once nothing of its own keeps it from starting."""
-    grace_seconds = it.spec.grace_seconds if it.spec is not None else None
-    price = it.ask.duration_seconds if it.kind is Kind.RESERVATION else None
-    asker = _part(it.owner, it.team, it.queue, it.kind, it.ask.device_class, price)
-    place = (it.avoids, it.avoids_until)
-    what = _part(it.ask, it.queue, it.kind, it.priority, it.lifted, it.preempted_at, grace_seconds, place)
-    lane = _LANES.get((asker, what, it.waiting))
-    if lane is None:
-        lane = _LANES[asker, what, it.waiting] = Lane(asker, what, it)
-    return lane
-
-
-def _part(*key: object) -> Part:
-    part = _PARTS.get(key)
-    if part is None:
-        part = _PARTS[key] = Part()
-    return part
 
 
 class Sums:
@@ -98,8 +57,9 @@ class World:
     """Workloads, devices and use, with derived indices that always agree with them."""
 
     __slots__ = (
-        "by_day", "devices", "ended", "ended_weight", "groups", "held", "keys", "lanes", "last_id", "leases", "line",
-        "live", "policy", "queued_by", "readings", "revision", "runs", "sums", "usage", "uses", "workloads", "wrong",
+        "by_day", "children", "devices", "ended", "ended_weight", "groups", "held", "keys", "lanes", "last_id",
+        "leases", "line", "live", "members", "policy", "progress", "queued_by", "readings", "recurring", "revision",
+        "runs", "sums", "usage", "uses", "workloads", "wrong",
     )  # fmt: skip
 
     def __init__(self, policy: Policy | None = None) -> None:
@@ -116,6 +76,8 @@ class World:
         self.readings: dict[str, Reading] = {}
         self.uses: dict[str, tuple[Use, ...]] = {}
         self.wrong: dict[str, tuple[Wrong, ...]] = {}
+        #: Job -> how far its present or last attempt says it is.
+        self.progress: dict[int, Progress] = {}
         #: Owner -> the groups that the hub says they are in, of those whom it was asked about; None without a hub.
         self.groups: Mapping[str, tuple[str, ...]] | None = None
         self.line: list[LineKey] = []
@@ -129,6 +91,12 @@ class World:
         self.keys: dict[tuple[str, str], int] = {}
         #: Queued workload -> its lane, save those that something of their own keeps from starting.
         self.lanes: dict[int, Lane] = {}
+        #: Workload -> the queued ones that still wait for its end, by id.
+        self.children: dict[int, tuple[int, ...]] = {}
+        #: Array -> how many of it are live, where its owner said how many may be.
+        self.members: dict[int, int] = {}
+        #: The recurring jobs, by id.
+        self.recurring: dict[int, Recurring] = {}
         #: Owner -> how many of theirs are queued.
         self.queued_by: dict[str, int] = {}
         #: As `usage`, but how many devices are held now.
@@ -151,6 +119,8 @@ class World:
         other.ended_weight = self.ended_weight
         other.leases, other.keys = self.leases.copy(), self.keys.copy()
         other.lanes, other.queued_by = self.lanes.copy(), self.queued_by.copy()
+        other.children, other.members = self.children.copy(), self.members.copy()
+        other.recurring = self.recurring.copy()
         other.sums = self.sums  # each sum names the buckets that it is of, so it is never wrong for another world
         other.by_day = self.days().copy()
         return other
@@ -158,6 +128,7 @@ class World:
     def observe_as(self, other: World) -> None:
         """Share what was observed with another world."""
         self.readings, self.uses, self.wrong, self.groups = other.readings, other.uses, other.wrong, other.groups
+        self.progress = other.progress
 
     def teams_of(self, owner: str) -> tuple[str, ...] | None:
         """All teams of somebody now, whatever they named for some work; None where the hub's word is awaited."""
@@ -172,6 +143,7 @@ class World:
             before is not None
             and before.state is workload.state is State.QUEUED
             and line_key(before) == line_key(workload)
+            and before.unmet == workload.unmet
         ):
             self._put_lane(workload)
             return
@@ -182,11 +154,14 @@ class World:
             insort(self.line, line_key(workload))
             self._put_lane(workload)
             self.queued_by[workload.owner] = self.queued_by.get(workload.owner, 0) + 1
+            for parent in workload.unmet:
+                self.children[parent] = tuple(sorted((*self.children.get(parent, ()), workload.id)))
         elif workload.state is State.ENDED:
             self.ended[workload.id] = weight = workload.weight
             self.ended_weight += weight
         else:
             self.live[workload.id] = None
+            self._count_member(workload, 1)
             for uuid in workload.lease.devices if workload.lease is not None else ():
                 self.leases[uuid] = tuple(sorted((*self.leases.get(uuid, ()), workload.id)))
                 self._hold(workload, uuid, 1)
@@ -196,7 +171,8 @@ class World:
             self._forget(next(iter(self.ended)))
 
     def _put_lane(self, workload: Workload) -> None:
-        if workload.paused or workload.not_before is not None or workload.back_off_until is not None:
+        own = workload.paused or workload.unmet
+        if own or workload.not_before is not None or workload.back_off_until is not None:
             self.lanes.pop(workload.id, None)
         else:
             self.lanes[workload.id] = lane_of(workload)
@@ -208,8 +184,14 @@ class World:
             left = self.queued_by.pop(workload.owner) - 1
             if left:
                 self.queued_by[workload.owner] = left
+            for parent in workload.unmet:
+                others = tuple(id_ for id_ in self.children.pop(parent) if id_ != workload.id)
+                if others:
+                    self.children[parent] = others
             return
         self.ended_weight -= self.ended.pop(workload.id, 0)
+        if workload.id in self.live:
+            self._count_member(workload, -1)
         self.live.pop(workload.id, None)
         for uuid in workload.lease.devices if workload.is_live and workload.lease is not None else ():
             self._hold(workload, uuid, -1)
@@ -218,6 +200,22 @@ class World:
                 self.leases[uuid] = others
             else:
                 del self.leases[uuid]
+
+    def _count_member(self, workload: Workload, count: int) -> None:
+        member = workload.member
+        if member is not None and member.at_most is not None:
+            running = self.members.pop(member.array, 0) + count
+            if running:
+                self.members[member.array] = running
+
+    def put_recurring(self, it: Recurring) -> None:
+        """Replace or add a recurring job."""
+        self.last_id = max(self.last_id, it.id)
+        self.recurring[it.id] = it
+
+    def drop_recurring(self, recurring_id: int) -> None:
+        """It is no more."""
+        del self.recurring[recurring_id]
 
     def _hold(self, workload: Workload, uuid: str, count: int) -> None:
         device = self.devices.get(uuid)
@@ -344,6 +342,8 @@ class World:
             broken.append("the index of what is held does not agree with the leases")
         if fresh.lanes != self.lanes or fresh.queued_by != self.queued_by:
             broken.append("the lanes do not agree with the queued workloads")
+        if (fresh.children, fresh.members) != (self.children, self.members):
+            broken.append("what waits for others' ends, or runs of an array, does not agree with the workloads")
         if fresh.keys.items() > self.keys.items():
             broken.append("an idempotency key was forgotten before its workload")
         return broken

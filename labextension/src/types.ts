@@ -57,20 +57,6 @@ export type EndReason =
   | 'expired'
   | 'abandoned';
 
-/** What a workload wants. Zero devices is a meaning of its own: it sees no GPU. */
-export interface Ask {
-  readonly devices?: number;
-  readonly device_class?: string | null;
-  readonly memory_bytes?: number | null;
-  readonly min_free_bytes?: number | null;
-  readonly duration_seconds?: number | null;
-  readonly cpus?: number | null;
-  readonly host_memory_bytes?: number | null;
-  readonly pool?: string | null;
-  readonly same_link_group?: boolean;
-  readonly on?: readonly string[];
-}
-
 /** What a job runs. Text that is no UTF-8 is packed by `pack_bytes`, so argv arrives byte for byte. */
 export interface JobSpec {
   readonly argv: readonly string[];
@@ -84,7 +70,53 @@ export interface JobSpec {
   readonly log_limit_bytes?: number;
   readonly core_dumps?: boolean;
   readonly leftover_seconds?: number;
+  readonly parameters?: Readonly<Record<string, unknown>>;
+  readonly image?: string | null;
+  readonly mounts?: readonly string[];
+  readonly container_engine?: string | null;
+  readonly hang_seconds?: number | null;
+  readonly notify?: readonly string[];
+  readonly notify_on?: readonly string[];
   readonly recorded?: Readonly<Record<string, string>>;
+  readonly kept?: Readonly<Record<string, string>>;
+}
+
+/** What a job comes after. An array is named by its first member's id, and means all of it. */
+export interface Dependency {
+  readonly workload: number;
+  readonly ok?: boolean;
+}
+
+/** The place of a job in an array: jobs that were submitted as one and differ in parameters. */
+export interface Member {
+  readonly array: number;
+  readonly index: number;
+  readonly of: number;
+  readonly at_most?: number | null;
+  readonly parameters?: Readonly<Record<string, string>>;
+}
+
+/** How far an attempt says it is. Observed: no fact of the log, like a reading of a device. */
+export interface Progress {
+  readonly at: number;
+  readonly attempt: number;
+  readonly step: number;
+  readonly of?: number | null;
+  readonly numbers?: Readonly<Record<string, number | null>>;
+}
+
+/** What a workload wants. Zero devices is a meaning of its own: it sees no GPU. */
+export interface Ask {
+  readonly devices?: number;
+  readonly device_class?: string | null;
+  readonly memory_bytes?: number | null;
+  readonly min_free_bytes?: number | null;
+  readonly duration_seconds?: number | null;
+  readonly cpus?: number | null;
+  readonly host_memory_bytes?: number | null;
+  readonly pool?: string | null;
+  readonly same_link_group?: boolean;
+  readonly on?: readonly string[];
 }
 
 /** What uses a lease now. A word with a stale `number` changes nothing. */
@@ -111,6 +143,9 @@ export interface Outcome {
   readonly engine_fault?: boolean;
   readonly forced?: readonly string[];
   readonly ended_at?: number | null;
+  readonly from_step?: number | null;
+  readonly to_step?: number | null;
+  readonly unsaved_seconds?: number | null;
 }
 
 /** What is wrong with a device, the gravest first: of several at once the gravest is told. */
@@ -148,6 +183,11 @@ export interface SubmitBody {
   readonly not_before?: number | null;
   readonly paused?: boolean;
   readonly profile?: string | null;
+  readonly after?: readonly Dependency[];
+  readonly array?: readonly Readonly<Record<string, string>>[];
+  readonly at_most?: number | null;
+  readonly record?: readonly Script[];
+  readonly again?: number | null;
 }
 
 /** POST /workloads/ID/extend. */
@@ -204,6 +244,12 @@ export interface WorkloadView {
   readonly preemptions?: number;
   readonly failures?: number;
   readonly is_mine?: boolean;
+  readonly after?: readonly Dependency[];
+  readonly unmet?: readonly number[];
+  readonly member?: Member | null;
+  readonly recurring?: number | null;
+  readonly progress?: Progress | null;
+  readonly repeated_seconds?: number;
   readonly command?: string;
   readonly spec?: JobSpec | null;
 }

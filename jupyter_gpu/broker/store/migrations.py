@@ -18,6 +18,14 @@ def m001_initial(db: sqlite_utils.Database) -> None:
         db.conn.execute(statement)
 
 
+@MIGRATIONS()
+def m002_recurring(db: sqlite_utils.Database) -> None:
+    """Recurring jobs."""
+    db.conn.execute(
+        "CREATE TABLE recurring (id INTEGER PRIMARY KEY, owner TEXT NOT NULL, next_at REAL, body TEXT NOT NULL)"
+    )
+
+
 def known_names() -> set[str]:
     """The migrations of this version; a file that has more is newer."""
     empty = sqlite_utils.Database(memory=True, execute_plugins=False)

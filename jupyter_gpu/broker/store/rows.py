@@ -14,9 +14,11 @@ from ...core.events import (
     Event,
     Explained,
     OfWorkload,
+    RecurringPut,
+    RecurringRemoved,
     Submitted,
 )  # fmt: skip
-from ...model import Device, Policy, Workload, World
+from ...model import Device, Policy, Recurring, Workload, World
 
 UsageKey = tuple[str, str, str, str]
 Usage = dict[UsageKey, dict[int, int]]
@@ -47,12 +49,14 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     workloads: tuple[Workload, ...]
     devices: tuple[Device, ...]
     usage: tuple[tuple[UsageKey, dict[int, int]], ...]
+    recurring: tuple[Recurring, ...] = ()
 
 
 _encode = msgspec.json.Encoder().encode
 _decode_event = msgspec.json.Decoder(AnyEvent).decode
 decode_workload = msgspec.json.Decoder(Workload).decode
 decode_device = msgspec.json.Decoder(Device).decode
+decode_recurring = msgspec.json.Decoder(Recurring).decode
 decode_policy = msgspec.json.Decoder(Policy).decode
 encode_snapshot = msgspec.msgpack.Encoder().encode
 decode_snapshot = msgspec.msgpack.Decoder(Snapshot).decode
@@ -147,6 +151,18 @@ def forgotten_devices(records: Iterable[Record]) -> list[str]:
     return [record.event.device for record in records if isinstance(record.event, DeviceForgotten)]
 
 
+def recurring_rows(records: Iterable[Record]) -> tuple[list[Row], list[Row]]:
+    """The recurring jobs to write, as all columns of their table in its order, and the ids of those to forget."""
+    last: dict[int, Recurring | None] = {}
+    for record in records:
+        if isinstance(record.event, RecurringPut):
+            last[record.event.it.id] = record.event.it
+        elif isinstance(record.event, RecurringRemoved):
+            last[record.event.recurring] = None
+    written: list[Row] = [(it.id, it.owner, it.next_at, encode(it)) for it in last.values() if it is not None]
+    return written, [(id_,) for id_, it in last.items() if it is None]
+
+
 def changed_usage(stored: Usage, usage: Mapping[UsageKey, dict[int, int]]) -> tuple[list[Row], list[Row]]:
     """The buckets to write and the buckets to forget.
 
@@ -172,6 +188,7 @@ def snapshot_of(world: World) -> Snapshot:
         workloads=tuple(world.workloads[id_] for id_ in order),
         devices=tuple(world.devices.values()),
         usage=tuple(world.usage.items()),
+        recurring=tuple(world.recurring.values()),
     )
 
 
@@ -182,6 +199,8 @@ def world_of(snapshot: Snapshot, policy: Policy) -> World:
         world.put_device(device)
     for it in snapshot.workloads:
         world.put_workload(it)
+    for recurring in snapshot.recurring:
+        world.put_recurring(recurring)
     # By id, as they came in: whoever walks over a world meets them in the same order before and after a restart.
     world.workloads = dict(sorted(world.workloads.items()))
     world.usage = dict(snapshot.usage)

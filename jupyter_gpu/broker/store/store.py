@@ -21,7 +21,7 @@ from ... import disks
 from ...core.events import DeviceAppeared, DeviceForgotten, OfWorkload, Submitted
 from ...core.lifecycle import evolve
 from ...errors import StoreUnavailable
-from ...model import KEPT_ENDED, KEPT_ENDED_CHARACTERS, Device, Kind, Policy, State, Workload, World
+from ...model import KEPT_ENDED, KEPT_ENDED_CHARACTERS, Device, Kind, Policy, Recurring, State, Workload, World
 from . import opening
 from .faults import damaged, said_plainly, vanished
 from .rows import (
@@ -33,6 +33,7 @@ from .rows import (
     changed_usage,
     decode_device,
     decode_policy,
+    decode_recurring,
     decode_snapshot,
     decode_workload,
     device_row,
@@ -41,6 +42,7 @@ from .rows import (
     event_row,
     forgotten_devices,
     record_of,
+    recurring_rows,
     snapshot_of,
     tag_of,
     touched_devices,
@@ -82,6 +84,8 @@ _PUT_USAGE = """
     ON CONFLICT (owner, team, queue, device_class, bucket) DO UPDATE SET device_ms = excluded.device_ms
 """
 _FORGET_USAGE = "DELETE FROM usage WHERE owner = ? AND team = ? AND queue = ? AND device_class = ? AND bucket = ?"
+_PUT_RECURRING = "INSERT OR REPLACE INTO recurring (id, owner, next_at, body) VALUES (?, ?, ?, ?)"
+_FORGET_RECURRING = "DELETE FROM recurring WHERE id = ?"
 _EVENTS_AFTER = "SELECT number, policy, body FROM events WHERE number > ? ORDER BY number LIMIT ?"
 #: What is long in an event, a script or an environment, stays on the disk.
 _TOUCHED_SINCE = """
@@ -158,6 +162,7 @@ class Store:
             devices = [device_row(world.devices[uuid]) for uuid in touched_devices(records)]
             gone = [(uuid,) for uuid in forgotten_devices(records)]
             used, forgotten = changed_usage(self._usage, world.usage)
+            recurring, removed = recurring_rows(records)
             with self._transaction():
                 self._expect_revision(first - 1)
                 self._db.executemany(_ADD_EVENT, events)
@@ -166,6 +171,8 @@ class Store:
                 self._db.executemany(_PUT_DEVICE, devices)
                 self._db.executemany(_PUT_USAGE, used)
                 self._db.executemany(_FORGET_USAGE, forgotten)
+                self._db.executemany(_PUT_RECURRING, recurring)
+                self._db.executemany(_FORGET_RECURRING, removed)
                 self._count(world)
             self._usage = dict(world.usage)
 
@@ -249,6 +256,7 @@ class Store:
                     workloads=(*reversed(ended), *map(decode_workload, living)),
                     devices=self._devices(),
                     usage=tuple(self._usage.items()),
+                    recurring=self._recurring(),
                 ),
                 policy,
             )
@@ -267,6 +275,9 @@ class Store:
     def _devices(self) -> tuple[Device, ...]:
         rows = self._db.execute("SELECT body FROM devices ORDER BY place")
         return tuple(decode_device(body) for (body,) in rows)
+
+    def _recurring(self) -> tuple[Recurring, ...]:
+        return tuple(decode_recurring(body) for (body,) in self._db.execute("SELECT body FROM recurring ORDER BY id"))
 
     def replay(self, policy: Policy) -> World:
         """The world as the log has it: the newest snapshot that can be read, and the events after it."""

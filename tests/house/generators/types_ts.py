@@ -13,7 +13,7 @@ from collections.abc import Iterator
 import msgspec
 
 from jupyter_gpu.jupyter import documents as ours
-from jupyter_gpu.model import bodies, devices, documents, nouns
+from jupyter_gpu.model import bodies, devices, documents, histories, jobs, nouns, recurring, states
 
 TARGET = "labextension/src/types.ts"
 
@@ -29,6 +29,7 @@ _HEAD = """\
 ROOTS = (documents.Error, ours.Frame, ours.KernelList, ours.PinAnswer, ours.Hello)
 BODIES = (ours.KernelAsk, ours.PinBody, ours.FileJob, bodies.SubmitBody, bodies.ExtendBody, bodies.ReleaseBody)
 
+_MODULES = (states, jobs, nouns, devices, recurring, bodies, documents, histories, ours)
 _PLAIN = {str: "string", bytes: "string", int: "number", float: "number", bool: "boolean", types.NoneType: "null"}
 _WIDTH = 100
 
@@ -38,12 +39,8 @@ def render() -> str:
     found: dict[type, None] = {}
     for root in (*ROOTS, *BODIES):
         _collect(root, found)
-    order = {
-        it: place
-        for module in (nouns, devices, bodies, documents, ours)
-        for place, it in enumerate(_defined_in(module))
-    }
-    modules = [nouns.__name__, devices.__name__, bodies.__name__, documents.__name__, ours.__name__]
+    order = {it: place for module in _MODULES for place, it in enumerate(_defined_in(module))}
+    modules = [module.__name__ for module in _MODULES]
     chosen = sorted(found, key=lambda it: (modules.index(it.__module__), order[it]))
     written = [_enum(it) if issubclass(it, enum.Enum) else _struct(it) for it in chosen]
     return "\n".join([_HEAD, *written, _alias("Frame", ours.Frame)])
@@ -103,6 +100,8 @@ def _union(begin: str, words: list[str]) -> str:
 
 def _write(hint: object) -> str:
     """One Python annotation as TypeScript."""
+    if hint is typing.Any:
+        return "unknown"
     if isinstance(hint, type) and hint in _PLAIN:
         return _PLAIN[hint]
     if isinstance(hint, type) and issubclass(hint, msgspec.Struct | enum.Enum):

@@ -1,0 +1,143 @@
+"""What a job runs: the command with its folder, environment, copies and wishes."""
+
+from __future__ import annotations
+
+import base64
+import shlex
+from typing import Any
+
+import msgspec
+
+
+class JobSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What a job runs. Text that is no UTF-8 is packed by `pack_bytes`, so argv arrives byte for byte."""
+
+    argv: tuple[str, ...]
+    #: The folder of submission: working folder and first on sys.path.
+    folder: str
+    #: Only what the user asked for and what the scrubbing let through; never secrets.
+    environment: dict[str, str] = {}
+    #: The place in argv of the submitted script, whose copy runs instead.
+    script_index: int | None = None
+    #: Where the copy lies, readable by the account that runs it.
+    script_copy: str | None = None
+    checkpoint_dir: str | None = None
+    #: How many failed attempts are repeated; None leaves it to the policy's rule.
+    retries: int | None = None
+    grace_seconds: int | None = None
+    log_limit_bytes: int = 1 << 30
+    core_dumps: bool = False
+    #: What outlives the main process gets SIGTERM, and SIGKILL so much later.
+    leftover_seconds: int = 5
+    #: What a notebook's parameters, and of an array's member its place in it, come to: JSON values by name.
+    parameters: dict[str, Any] = {}
+    #: A container image to run in, what of this machine it sees ("SOURCE:TARGET[:ro]"), and by which program.
+    image: str | None = None
+    mounts: tuple[str, ...] = ()
+    container_engine: str | None = None
+    #: No report, no log and idle GPUs for so long: it hangs, and is started anew from its checkpoint.
+    hang_seconds: int | None = None
+    #: Who is told of it, by URL or command, and of what ("ended", "failed", ...); nothing named is all.
+    notify: tuple[str, ...] = ()
+    notify_on: tuple[str, ...] = ()
+    #: Markers of reproducibility: git commit, interpreter; recorded, never used.
+    recorded: dict[str, str] = {}
+    #: What of it is too long for a word (the git diff, the list of packages): by name, where its copy lies.
+    kept: dict[str, str] = {}
+
+    @property
+    def weight(self) -> int:
+        """About how much of memory and store it takes, in characters."""
+        return (
+            sum(map(len, self.argv))
+            + sum(map(len, self.environment))
+            + sum(map(len, self.environment.values()))
+            + sum(map(len, self.recorded))
+            + sum(map(len, self.recorded.values()))
+            + len(self.folder)
+            + (len(repr(self.parameters)) if self.parameters else 0)
+        )
+
+    def brief(self) -> str:
+        """What tells a job from its neighbours in one line: the script without its folder, and the arguments."""
+        argv = [unpack_bytes(word).decode("utf-8", "replace")[:_BRIEF_CHARACTERS] for word in self.argv[:_BRIEF_WORDS]]
+        if len(argv) == _SHELL_WORDS and argv[0].endswith("sh") and argv[1] == "-c":
+            return argv[-1][:_BRIEF_CHARACTERS]
+        first = min(self.script_index or 0, len(argv) - 1)
+        return shlex.join([argv[first].rpartition("/")[2] or argv[first], *argv[first + 1 :]])[:_BRIEF_CHARACTERS]
+
+
+class Dependency(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What a job comes after. An array is named by its first member's id, and means all of it."""
+
+    workload: int
+    #: It must have succeeded; else any end will do, save one before it ever began.
+    ok: bool = False
+
+
+class Member(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The place of a job in an array: jobs that were submitted as one and differ in parameters."""
+
+    #: The id of the first of them; the others have the ids that follow.
+    array: int
+    #: Counted from 1.
+    index: int
+    of: int
+    #: So many of them run at once; None for as many as there is room.
+    at_most: int | None = None
+    #: What tells it from the others, as text.
+    parameters: dict[str, str] = {}
+
+    @property
+    def ids(self) -> range:
+        """The ids of the whole array."""
+        return range(self.array, self.array + self.of)
+
+
+class Progress(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """How far an attempt says it is. Observed: no fact of the log, like a reading of a device."""
+
+    at: float
+    attempt: int
+    step: int
+    of: int | None = None
+    #: What else it reported: loss, accuracy. None is what was no finite number.
+    numbers: dict[str, float | None] = {}
+
+
+_BRIEF_CHARACTERS = 200
+_BRIEF_WORDS = 50
+#: A shell, -c, and its text.
+_SHELL_WORDS = 3
+
+_PACKED = "base64:"
+
+
+def typed_value(text: str) -> Any:
+    """What a parameter's text means: a number, true, false, null, a list or object, or "quoted" as JSON; else itself.
+
+    Not as YAML, whose `1e-3` is a text and whose `no` is false.
+    """
+    try:
+        value = msgspec.json.decode(text)
+    except (msgspec.DecodeError, UnicodeEncodeError):
+        return text
+    return value
+
+
+def pack_bytes(raw: bytes) -> str:
+    """Write bytes as text that JSON can carry: UTF-8 as it is, all else (and the prefix itself) as "base64:..."."""
+    try:
+        text = raw.decode("utf-8")
+    except UnicodeDecodeError:
+        text = _PACKED
+    if text.startswith(_PACKED):
+        return _PACKED + base64.b64encode(raw).decode("ascii")
+    return text
+
+
+def unpack_bytes(text: str) -> bytes:
+    """Read back what `pack_bytes` wrote, byte for byte."""
+    if text.startswith(_PACKED):
+        return base64.b64decode(text[len(_PACKED) :])
+    return text.encode("utf-8")
