@@ -36,12 +36,13 @@ from . import calls, servers
 from .calls import Answer, Call, LogPart, Submitted
 from .find import Place
 from .following import fold
+from .of_jobs_async import AsksOfJobsAsync
 from .sender import BREAK_SECONDS, CONNECT_SECONDS, MOST_BREAKS, Finder, request_of
 
 T = TypeVar("T")
 
 
-class AsyncClient(Finder):
+class AsyncClient(AsksOfJobsAsync, Finder):
     """Asks without blocking the event loop it is used on."""
 
     _http: httpx.AsyncClient | None = None

@@ -128,13 +128,14 @@ def refuse(status: int, said: Mapping[str, str], body: bytes) -> None:
     raise from_body(status, answer)
 
 
-def _as(kind: type[T]) -> Callable[[bytes, Mapping[str, str]], T]:
+def reading(kind: type[T]) -> Callable[[bytes, Mapping[str, str]], T]:
+    """How an answer of this kind is read."""
     decoder = msgspec.json.Decoder(kind)
     return lambda body, _: decoder.decode(body)
 
 
-_workload, _status = _as(WorkloadView), _as(Status)
-_device, _marked = _as(DeviceView), _as(MarkedView)
+_workload, _status = reading(WorkloadView), reading(Status)
+_device, _marked = reading(DeviceView), reading(MarkedView)
 _answer = msgspec.json.Decoder(SubmissionAnswer)
 _change = msgspec.json.Decoder(Change)
 
@@ -255,7 +256,7 @@ def workloads(
         "limit": limit,
     }
     # A state that is asked for by name says by itself whether it is over.
-    return _get("/workloads", _as(WorkloadPage), **wanted, ended=None if ended or state is not None else "false")
+    return _get("/workloads", reading(WorkloadPage), **wanted, ended=None if ended or state is not None else "false")
 
 
 def workload(workload_id: int) -> Call[WorkloadView]:
@@ -265,7 +266,7 @@ def workload(workload_id: int) -> Call[WorkloadView]:
 
 def events(workload_id: int, after: int = 0, limit: int = 500) -> Call[EventPage]:
     """GET /workloads/ID/events."""
-    return _get(f"/workloads/{int(workload_id)}/events", _as(EventPage), after=after, limit=limit)
+    return _get(f"/workloads/{int(workload_id)}/events", reading(EventPage), after=after, limit=limit)
 
 
 def log(workload_id: int, attempt: int | None = None, offset: int = 0, limit: int | None = None) -> Call[LogPart]:
@@ -353,7 +354,7 @@ def renew(
     """POST /workloads/ID/renew. What is not known is not sent: a broker that is a version behind does not know it."""
     said = {"holder_number": holder_number, "busy": busy, "idle_since": idle_since}
     body = _encode({name: value for name, value in said.items() if value is not None})
-    return Call("POST", f"/workloads/{int(workload_id)}/renew", _as(Renewal), content=body, may_repeat=True)
+    return Call("POST", f"/workloads/{int(workload_id)}/renew", reading(Renewal), content=body, may_repeat=True)
 
 
 def reprioritise(workload_id: int, priority: int) -> Call[WorkloadView]:
@@ -363,7 +364,7 @@ def reprioritise(workload_id: int, priority: int) -> Call[WorkloadView]:
 
 def devices() -> Call[DevicePage]:
     """GET /devices."""
-    return _get("/devices", _as(DevicePage))
+    return _get("/devices", reading(DevicePage))
 
 
 def on_device(device: str, verb: str, reason: str = "") -> Call[MarkedView]:
@@ -379,19 +380,19 @@ def forget(device: str) -> Call[DeviceView]:
 
 def quota() -> Call[QuotaPage]:
     """GET /quota."""
-    return _get("/quota", _as(QuotaPage))
+    return _get("/quota", reading(QuotaPage))
 
 
 def offers(team: str | None = None, *, profile: str | None = None, trial: bool = True) -> Call[OfferPage]:
     """GET /offers."""
-    return _get("/offers", _as(OfferPage), team=team, profile=profile, trial=None if trial else "false")
+    return _get("/offers", reading(OfferPage), team=team, profile=profile, trial=None if trial else "false")
 
 
 def broker() -> Call[BrokerView]:
     """GET /broker."""
-    return _get("/broker", _as(BrokerView))
+    return _get("/broker", reading(BrokerView))
 
 
 def stop_broker() -> Call[BrokerView]:
     """POST /broker/stop."""
-    return Call("POST", "/broker/stop", _as(BrokerView))
+    return Call("POST", "/broker/stop", reading(BrokerView))

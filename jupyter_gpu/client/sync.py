@@ -34,12 +34,13 @@ from . import calls, servers
 from .calls import Answer, Call, LogPart, Submitted
 from .find import Place
 from .following import fold
+from .of_jobs import AsksOfJobs
 from .sender import BREAK_SECONDS, CONNECT_SECONDS, MOST_BREAKS, Finder, request_of
 
 T = TypeVar("T")
 
 
-class Client(Finder):
+class Client(AsksOfJobs, Finder):
     """Asks and waits. May be used by several threads."""
 
     _http: httpx.Client | None = None

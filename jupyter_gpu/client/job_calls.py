@@ -1,0 +1,81 @@
+"""What is asked about jobs beside their lives: what they come after, attempts, progress, record, calendars. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from urllib.parse import quote
+
+import msgspec
+
+from ..model import (
+    AttemptPage,
+    ChainBody,
+    Dependency,
+    DryRunView,
+    ProgressPage,
+    RecurringBody,
+    RecurringPage,
+    RecurringView,
+    SubmitBody,
+    WorkloadView,
+)
+from .calls import Call, reading
+
+_encode = msgspec.json.Encoder().encode
+_dry, _workload, _recurring = reading(DryRunView), reading(WorkloadView), reading(RecurringView)
+
+
+def dry_run(body: SubmitBody) -> Call[DryRunView]:
+    """POST /workloads?dry_run=true: nothing is asked for, so it may be sent again."""
+    return Call("POST", "/workloads", _dry, (("dry_run", "true"),), _encode(body), may_repeat=True)
+
+
+def chain(workload_id: int, after: Iterable[Dependency]) -> Call[WorkloadView]:
+    """POST /workloads/ID/chain."""
+    content = _encode(ChainBody(after=tuple(after)))
+    return Call("POST", f"/workloads/{int(workload_id)}/chain", _workload, content=content, may_repeat=True)
+
+
+def attempts(workload_id: int) -> Call[AttemptPage]:
+    """GET /workloads/ID/attempts."""
+    return Call("GET", f"/workloads/{int(workload_id)}/attempts", reading(AttemptPage), may_repeat=True)
+
+
+def progress(workload_id: int, attempt: int | None = None) -> Call[ProgressPage]:
+    """GET /workloads/ID/progress."""
+    params = () if attempt is None else (("attempt", str(int(attempt))),)
+    return Call("GET", f"/workloads/{int(workload_id)}/progress", reading(ProgressPage), params, may_repeat=True)
+
+
+def record(workload_id: int, name: str) -> Call[bytes]:
+    """GET /workloads/ID/record/NAME: a copy that was kept at submission, byte for byte; "script" is the script's."""
+    return Call("GET", f"/workloads/{int(workload_id)}/record/{quote(name, safe='')}", _bytes, may_repeat=True)
+
+
+def _bytes(body: bytes, _: Mapping[str, str]) -> bytes:
+    return body
+
+
+def recurring() -> Call[RecurringPage]:
+    """GET /recurring."""
+    return Call("GET", "/recurring", reading(RecurringPage), may_repeat=True)
+
+
+def add_recurring(body: RecurringBody, keep: Iterable[str] = ()) -> Call[RecurringView]:
+    """POST /recurring."""
+    return Call("POST", "/recurring", _recurring, tuple(("keep", name) for name in keep), _encode(body))
+
+
+def on_recurring(recurring_id: int, verb: str) -> Call[RecurringView]:
+    """POST /recurring/ID/VERB: pause and let-go."""
+    return Call("POST", f"/recurring/{int(recurring_id)}/{verb}", _recurring, may_repeat=True)
+
+
+def fire(recurring_id: int) -> Call[WorkloadView]:
+    """POST /recurring/ID/fire. A second time would be a second job, so it is not repeated by itself."""
+    return Call("POST", f"/recurring/{int(recurring_id)}/fire", _workload)
+
+
+def remove_recurring(recurring_id: int) -> Call[RecurringView]:
+    """DELETE /recurring/ID. A second time it is not there."""
+    return Call("DELETE", f"/recurring/{int(recurring_id)}", _recurring)

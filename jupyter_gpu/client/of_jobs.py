@@ -1,0 +1,73 @@
+"""What Client asks about jobs beside their lives: chains, attempts, progress, record, calendars."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterable
+from typing import TypeVar
+
+from ..model import (
+    AttemptView,
+    Dependency,
+    DryRunView,
+    ProgressPage,
+    RecurringBody,
+    RecurringView,
+    SubmitBody,
+    WorkloadView,
+)
+from . import job_calls as calls
+from .calls import Call
+
+T = TypeVar("T")
+
+
+class AsksOfJobs:
+    """The half of Client that is about jobs alone."""
+
+    @abstractmethod
+    def _send(self, call: Call[T]) -> T: ...
+
+    def chain(self, workload_id: int, after: Iterable[Dependency]) -> WorkloadView:
+        """What a queued job comes after from now on; nothing for nothing any more."""
+        return self._send(calls.chain(workload_id, after))
+
+    def attempts(self, workload_id: int) -> tuple[AttemptView, ...]:
+        """All attempts of a job, oldest first, with what each had to do again."""
+        return self._send(calls.attempts(workload_id)).items
+
+    def progress(self, workload_id: int, attempt: int | None = None) -> ProgressPage:
+        """The curve of an attempt; of the newest unless another is named."""
+        return self._send(calls.progress(workload_id, attempt))
+
+    def record(self, workload_id: int, name: str) -> bytes:
+        """What was kept at submission: "script", "diff", "packages", as the job's `kept` names them."""
+        return self._send(calls.record(workload_id, name))
+
+    def recurring(self) -> tuple[RecurringView, ...]:
+        """Your recurring jobs; an operator sees all."""
+        return self._send(calls.recurring()).items
+
+    def add_recurring(self, body: RecurringBody, *, keep: Iterable[str] = ()) -> RecurringView:
+        """Ask for a job at each instant of a calendar. `keep` as in `submit`."""
+        return self._send(calls.add_recurring(body, keep))
+
+    def pause_recurring(self, recurring_id: int) -> RecurringView:
+        """No more times until it is let go."""
+        return self._send(calls.on_recurring(recurring_id, "pause"))
+
+    def let_go_recurring(self, recurring_id: int) -> RecurringView:
+        """Go on from the next instant."""
+        return self._send(calls.on_recurring(recurring_id, "let-go"))
+
+    def fire(self, recurring_id: int) -> WorkloadView:
+        """Once more now, whatever the calendar says."""
+        return self._send(calls.fire(recurring_id))
+
+    def remove_recurring(self, recurring_id: int) -> RecurringView:
+        """It is no more; the jobs that it led to stay."""
+        return self._send(calls.remove_recurring(recurring_id))
+
+    def dry_run(self, body: SubmitBody) -> DryRunView:
+        """What would become of an ask; nothing is asked for."""
+        return self._send(calls.dry_run(body))

@@ -1,0 +1,73 @@
+"""What AsyncClient asks about jobs beside their lives: chains, attempts, progress, record, calendars."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterable
+from typing import TypeVar
+
+from ..model import (
+    AttemptView,
+    Dependency,
+    DryRunView,
+    ProgressPage,
+    RecurringBody,
+    RecurringView,
+    SubmitBody,
+    WorkloadView,
+)
+from . import job_calls as calls
+from .calls import Call
+
+T = TypeVar("T")
+
+
+class AsksOfJobsAsync:
+    """The half of AsyncClient that is about jobs alone."""
+
+    @abstractmethod
+    async def _send(self, call: Call[T]) -> T: ...
+
+    async def chain(self, workload_id: int, after: Iterable[Dependency]) -> WorkloadView:
+        """What a queued job comes after from now on; nothing for nothing any more."""
+        return await self._send(calls.chain(workload_id, after))
+
+    async def attempts(self, workload_id: int) -> tuple[AttemptView, ...]:
+        """All attempts of a job, oldest first, with what each had to do again."""
+        return (await self._send(calls.attempts(workload_id))).items
+
+    async def progress(self, workload_id: int, attempt: int | None = None) -> ProgressPage:
+        """The curve of an attempt; of the newest unless another is named."""
+        return await self._send(calls.progress(workload_id, attempt))
+
+    async def record(self, workload_id: int, name: str) -> bytes:
+        """What was kept at submission: "script", "diff", "packages", as the job's `kept` names them."""
+        return await self._send(calls.record(workload_id, name))
+
+    async def recurring(self) -> tuple[RecurringView, ...]:
+        """Your recurring jobs; an operator sees all."""
+        return (await self._send(calls.recurring())).items
+
+    async def add_recurring(self, body: RecurringBody, *, keep: Iterable[str] = ()) -> RecurringView:
+        """Ask for a job at each instant of a calendar. `keep` as in `submit`."""
+        return await self._send(calls.add_recurring(body, keep))
+
+    async def pause_recurring(self, recurring_id: int) -> RecurringView:
+        """No more times until it is let go."""
+        return await self._send(calls.on_recurring(recurring_id, "pause"))
+
+    async def let_go_recurring(self, recurring_id: int) -> RecurringView:
+        """Go on from the next instant."""
+        return await self._send(calls.on_recurring(recurring_id, "let-go"))
+
+    async def fire(self, recurring_id: int) -> WorkloadView:
+        """Once more now, whatever the calendar says."""
+        return await self._send(calls.fire(recurring_id))
+
+    async def remove_recurring(self, recurring_id: int) -> RecurringView:
+        """It is no more; the jobs that it led to stay."""
+        return await self._send(calls.remove_recurring(recurring_id))
+
+    async def dry_run(self, body: SubmitBody) -> DryRunView:
+        """What would become of an ask; nothing is asked for."""
+        return await self._send(calls.dry_run(body))
