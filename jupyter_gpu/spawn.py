@@ -30,6 +30,14 @@ _TAIL_BYTES = 2_000
 _started: set[int] = set()
 
 
+class User(NamedTuple):
+    """Whom a command runs as, where we may say so."""
+
+    uid: int
+    gid: int
+    groups: tuple[int, ...]
+
+
 class Finished(NamedTuple):
     """How a short command went. `exit_code` is None where it was over its deadline and had to be ended."""
 
@@ -45,6 +53,7 @@ def run(
     text: str = "",
     cwd: str | None = None,
     environ: Mapping[str, str] | None = None,
+    user: User | None = None,
 ) -> Finished:
     """Run a short command to its end, and to no more than its deadline, with all that it started. Raises nothing.
 
@@ -59,6 +68,9 @@ def run(
             start_new_session=True,
             cwd=cwd,
             env=None if environ is None else dict(environ),
+            user=None if user is None else user.uid,
+            group=None if user is None else user.gid,
+            extra_groups=None if user is None else user.groups,
         )
     except (OSError, ValueError) as error:
         return Finished(NOT_FOUND, "", str(error))

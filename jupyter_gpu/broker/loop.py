@@ -115,6 +115,8 @@ class Loop:
         self.on_stop: Callable[[], None] = lambda: None
         #: Set by the watch: to hear of each mark of a device as soon as it is committed.
         self.on_mark: Callable[[DeviceMarked], None] = lambda _: None
+        #: Set by who tells people of their jobs.
+        self.on_commit: Callable[[Sequence[Record]], None] = lambda _: None
 
     # -- beginning and end
 
@@ -296,7 +298,7 @@ class Loop:
         for waiting, answer in answers:
             if not waiting.answer.done():
                 waiting.answer.set_result(answer)
-        self._tell(record.event for record in records)
+        self._tell(records)
 
     async def _settle_doubt(self) -> None:
         """After a commit that failed: take what the store holds, should more of it have been written than it said."""
@@ -308,7 +310,7 @@ class Loop:
             self.world = await self._load(known.policy)
             self.world.observe_as(known)
             self._store_trouble = None
-            self._tell(record.event for record in written)
+            self._tell(written)
         self._in_doubt = False
 
     async def _commit(self, records: list[Record], overlay: World, waiting: list[_Waiting]) -> bool:
@@ -338,11 +340,11 @@ class Loop:
         for one in waiting:
             _fail(one, error)
 
-    def _tell(self, events: Iterable[Event]) -> None:
+    def _tell(self, records: Sequence[Record]) -> None:
         workloads: set[int] = set()
         devices: set[str] = set()
         everything = False
-        for event in events:
+        for event in (record.event for record in records):
             if isinstance(event, OfWorkload):
                 workloads.add(event.workload)
             elif isinstance(event, Submitted):
@@ -364,6 +366,7 @@ class Loop:
         if workloads or devices or everything:
             names = frozenset(workloads), frozenset(devices)
             self.publisher.publish(self.world.revision, *names, everything=everything)
+        self.on_commit(records)
 
     # -- time
 

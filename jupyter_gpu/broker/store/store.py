@@ -250,9 +250,11 @@ class Store:
             ended = self._newest_ended()
             living = [body for (body,) in self._db.execute(_LIVING)]
             self._usage = self._read_usage()
+            counters = self._counters()
             return world_of(
                 Snapshot(
-                    **self._counters(),
+                    revision=counters["revision"],
+                    last_id=counters["last_id"],
                     workloads=(*reversed(ended), *map(decode_workload, living)),
                     devices=self._devices(),
                     usage=tuple(self._usage.items()),
@@ -307,6 +309,16 @@ class Store:
         for *key, bucket, used in self._db.execute("SELECT * FROM usage"):
             usage.setdefault(tuple(key), {})[bucket] = used
         return usage
+
+    def mark(self, name: str) -> int | None:
+        """How far somebody came in the log, by what they call it; None where they never said."""
+        with said_plainly(self.path):
+            return self._counters().get(name)
+
+    def set_mark(self, name: str, number: int) -> None:
+        """Remember how far somebody came in the log."""
+        with said_plainly(self.path), self._transaction():
+            self._db.execute("INSERT OR REPLACE INTO counters VALUES (?, ?)", (name, number))
 
     # -- history --
 
