@@ -213,7 +213,11 @@ def said(event: Event) -> str:
 
 def differences(one: World, other: World) -> list[str]:
     """In what two worlds differ; policy and what was observed stand beside the log, sums and days come from the use."""
-    parts = [part for part in World.__slots__ if part not in ("policy", "readings", "uses", "wrong", "sums", "by_day")]
+    parts = [
+        part
+        for part in World.__slots__
+        if part not in ("policy", "readings", "uses", "wrong", "progress", "sums", "by_day")
+    ]
     found = [f"{part} differs" for part in parts if getattr(one, part) != getattr(other, part)]
     return found + ([] if one.days() == other.days() else ["days differ"])
 

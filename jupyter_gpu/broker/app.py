@@ -115,6 +115,14 @@ class GpuBroker(JupyterApp):
             c.GpuBroker.alert_command = ["/usr/local/bin/tell-the-admins", "--urgent"]
         """,
     ).tag(config=True)
+    notify_command = List(
+        Unicode(),
+        help="""A command that is told of everybody's jobs, beside whom they name themselves: one News as JSON on its
+        standard input for each that started, must yield, failed or ended, 10 seconds at most.
+
+            c.GpuBroker.notify_command = ["/usr/local/bin/mail-the-owner"]
+        """,
+    ).tag(config=True)
     idle_seconds = Int(1800, help="An embedded broker stops after so long without work or questions; 0 never.").tag(
         config=True
     )

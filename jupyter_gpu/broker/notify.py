@@ -113,6 +113,8 @@ class Notifier:
         world, now = self._loop.world, self._loop.now()
         heads = set[str]()
         for it in world.queued():
+            if len(heads) == len(world.policy.queues):
+                break
             if it.queue in heads:
                 continue
             heads.add(it.queue)

@@ -23,6 +23,7 @@ from .engines.procs import raise_file_limit
 from .listen import Doors
 from .locks import Lock
 from .loop import Loop
+from .notify import Notifier
 from .reconcile import Reconciler
 from .sights import Sights
 from .store.faults import said_plainly
@@ -58,6 +59,7 @@ class Broker:
         self._loop: Loop | None = None
         self._reloading: asyncio.Future[None] | None = None
         self._service: Service | None = None
+        self._notifier: Notifier | None = None
         # A hub leads each of its services into a session of its own. Without the hub nobody would end this one, and
         # the next hub's could have neither its port nor its devices.
         self._parent = os.getppid() if app.hub and os.getsid(0) == os.getpid() else None
@@ -103,6 +105,9 @@ class Broker:
                 await engine.start(lambda _: loop.wake())
             await loop.start()
             stack.push_async_callback(loop.close)
+            self._notifier = Notifier(loop, command=app.notify_command)
+            await self._notifier.start()
+            stack.push_async_callback(self._notifier.close)
             watch = Watch(loop, Telemetry(app.source()), attempts=str(app.state_folder / "attempts"))
             reconciler = Reconciler(loop, {"local": engine}, watch)
             await watch.start()
@@ -233,6 +238,8 @@ class Broker:
     async def _keep_house(self, api: Api, doors: Doors) -> None:
         """Now and then: that we can be found, that the disk has room, and that no copies of scripts stay for no job."""
         api.room.tell(api.loop.alerts)
+        if self._notifier is not None:
+            self._notifier.look_ahead()
         try:
             if doors.look():
                 log.warning("the socket %s was gone; it is there again", self._app.socket_path)

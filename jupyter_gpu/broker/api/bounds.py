@@ -12,6 +12,7 @@ from collections.abc import Iterator
 
 import msgspec
 
+from ... import notifying
 from ...environment import unpacked
 from ...errors import InvalidAsk, LimitExceeded
 from ...model import JobSpec, SubmitBody, World
@@ -78,6 +79,7 @@ def check_spec(spec: JobSpec) -> None:
             raise InvalidAsk(f"{what} has {len(raw)} bytes; Linux takes {LONGEST_PATH_BYTES - 1}.", hint="Shorten it.")
     if (variables := len(spec.environment)) > MOST_VARIABLES:
         raise LimitExceeded(f"The ask has {variables} variables; {MOST_VARIABLES} are the most.")
+    notifying.check(spec.notify, spec.notify_on)
     size = sum(len(name) + len(text) for name, text in spec.recorded.items())
     if len(spec.recorded) > MOST_RECORDED or size > MOST_RECORDED_BYTES:
         raise LimitExceeded(
