@@ -14,10 +14,11 @@ import select
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple, NoReturn
+from typing import IO, NamedTuple, NoReturn, cast
 
 from . import paths
 from .environment import stays_out
@@ -43,6 +44,16 @@ class Finished(NamedTuple):
 
     exit_code: int | None
     output: str
+    errors: str
+
+
+class Caught(NamedTuple):
+    """What a command wrote, as bytes and no more than asked for. `exit_code` as in Finished, None also when cut."""
+
+    exit_code: int | None
+    output: bytes
+    is_cut: bool
+    #: The beginning of what it complained about.
     errors: str
 
 
@@ -87,6 +98,61 @@ def run(
             _kill_group(process.pid)
             raise
     return Finished(code, output.decode("utf-8", "replace"), errors.decode("utf-8", "replace"))
+
+
+def catch(
+    argv: Sequence[str],
+    timeout_seconds: float,
+    *,
+    most_bytes: int,
+    cwd: str | None = None,
+    environ: Mapping[str, str] | None = None,
+) -> Caught:
+    """Run a short command for its output, byte for byte; one that writes too much or too long is ended. Raises nothing.
+
+    What it complains about is kept in a file meanwhile, so that neither pipe can hold up the other.
+    """
+    with tempfile.TemporaryFile() as errors:
+        try:
+            process = subprocess.Popen(
+                list(argv),
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                start_new_session=True,
+                cwd=cwd,
+                env=None if environ is None else dict(environ),
+            )
+        except (OSError, ValueError) as error:
+            return Caught(NOT_FOUND, b"", is_cut=False, errors=str(error))
+        deadline = time.monotonic() + timeout_seconds
+        code: int | None = None
+        with process:
+            try:
+                output, is_whole = _read_until(cast("IO[bytes]", process.stdout).fileno(), deadline, most_bytes)
+                if is_whole:
+                    with contextlib.suppress(subprocess.TimeoutExpired):
+                        code = process.wait(max(0.0, deadline - time.monotonic()))
+            finally:
+                if process.returncode is None:
+                    _kill_group(process.pid)
+        errors.seek(0)
+        said = errors.read(_TAIL_BYTES).decode("utf-8", "replace")
+    return Caught(code, output[:most_bytes], is_cut=len(output) > most_bytes, errors=said)
+
+
+def _read_until(fd: int, deadline: float, most_bytes: int) -> tuple[bytes, bool]:
+    """Read to the end of a pipe, a deadline or one byte more than wanted; and say whether its end was reached."""
+    parts = bytearray()
+    while len(parts) <= most_bytes:
+        left = deadline - time.monotonic()
+        if left <= 0 or not select.select([fd], [], [], left)[0]:
+            return bytes(parts), False
+        part = os.read(fd, 1 << 16)
+        if not part:
+            return bytes(parts), True
+        parts += part
+    return bytes(parts), False
 
 
 def _kill_group(pid: int) -> None:
