@@ -105,9 +105,7 @@ class Broker:
                 await engine.start(lambda _: loop.wake())
             await loop.start()
             stack.push_async_callback(loop.close)
-            self._notifier = Notifier(loop, command=app.notify_command)
-            await self._notifier.start()
-            stack.push_async_callback(self._notifier.close)
+            await self._begin_to_tell(loop, stack)
             watch = Watch(loop, Telemetry(app.source()), attempts=str(app.state_folder / "attempts"))
             reconciler = Reconciler(loop, {"local": engine}, watch)
             await watch.start()
@@ -125,6 +123,12 @@ class Broker:
             app.say_ready()
             log.info("serving %s devices at %s", len(loop.world.devices), app.socket_path)
             await self._until_stopped(loop, api, doors)
+
+    async def _begin_to_tell(self, loop: Loop, stack: contextlib.AsyncExitStack) -> None:
+        """Tell people of their jobs, first what the broker before this one did not."""
+        self._notifier = Notifier(loop, command=self._app.notify_command)
+        await self._notifier.start()
+        stack.push_async_callback(self._notifier.close)
 
     def _join(self) -> tuple[Book, Service | None]:
         """What there is more of under a hub, whose proxy brings everybody to one door."""
