@@ -76,16 +76,8 @@ from .histories import AttemptPage, AttemptView, DryRunView, ProgressPage, Recur
 from .jobs import Dependency, JobSpec, Member, Progress, pack_bytes, typed_value, unpack_bytes
 from .nouns import Ask, Caller, Holder, Lease, Outcome, Scope, Workload
 from .offers import OfferPage, OfferView
-from .policy import (
-    BUCKET_SECONDS,
-    EACH,
-    USAGE_SECONDS,
-    HoldPolicy,
-    Policy,
-    Profile,
-    QueuePolicy,
-    QuotaRule,
-)
+from .policy import BUCKET_SECONDS, USAGE_SECONDS, Policy
+from .queues import EACH, HoldPolicy, Profile, QueuePolicy, QuotaRule
 from .recurring import AddRecurring, Fire, FireNow, Overlap, PauseRecurring, Recurring, RemoveRecurring
 from .rules import ForeignRule, PartRule, SharingRule, Treatment
 from .states import EndReason, EvictionReason, Kind, State, WaitingReason

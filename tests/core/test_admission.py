@@ -22,7 +22,7 @@ from jupyter_gpu.model import (
     Submit,
     WaitingReason,
 )
-from jupyter_gpu.model.policy import DEFERRED, INTERACTIVE, TRAINING
+from jupyter_gpu.model.queues import DEFERRED, INTERACTIVE, TRAINING
 from tests.world import DAY, GIB, HOUR, Play, a_device, a_job, a_mig_device, a_reservation, a_spec
 
 MACHINE = (

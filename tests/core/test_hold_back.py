@@ -18,7 +18,7 @@ from jupyter_gpu.model import (
     State,
     WaitingReason,
 )
-from jupyter_gpu.model.policy import INTERACTIVE, TRAINING
+from jupyter_gpu.model.queues import INTERACTIVE, TRAINING
 from tests.world import BEGIN, DAY, GIB, HOUR, MINUTE, SAVED, Play, a_device
 
 # -- hold back: later work runs only where it does not delay the first

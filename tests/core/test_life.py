@@ -43,7 +43,7 @@ from jupyter_gpu.model import (
     Uncordon,
     WaitingReason,
 )
-from jupyter_gpu.model.policy import DEFERRED, INTERACTIVE
+from jupyter_gpu.model.queues import DEFERRED, INTERACTIVE
 from tests.world import (
     BEGIN,
     CRASHED,

@@ -17,7 +17,7 @@ from jupyter_gpu.model import (
     State,
     WaitingReason,
 )
-from jupyter_gpu.model.policy import DEFERRED, INTERACTIVE, TRAINING
+from jupyter_gpu.model.queues import DEFERRED, INTERACTIVE, TRAINING
 from tests.world import BEGIN, DAY, HOUR, Play, a_device
 
 
