@@ -37,7 +37,7 @@ FENCE = ".fence"
 _STEP = re.compile(r"(?:\.tmp-replaced-)?step-(\d{12})")
 # kind, step, attempt, pid, start time of the writer, serial, node: enough to know whether it still lives
 _DRAFT = re.compile(r"\.tmp-(step|file)-(\d{12})\.(\d+)\.(\d+)\.(\d+)\.\d+\.(.+)")
-_DAMAGED = (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError)
+DAMAGED = (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError)
 #: What lies here is a user's, and the engine reads it: so much of it, and says so much of it, at most.
 _LARGEST_MARKER = 2**20  # bytes
 _MOST_NAMES = 100_000
@@ -121,7 +121,7 @@ def _bounded(skipped: list[str]) -> list[str]:
 def fault(path: str | Path) -> str | None:
     """Why this is not a complete checkpoint, or None."""
     try:
-        marker = _load(os.path.join(path, MARKER))  # noqa: PTH118
+        marker = load(os.path.join(path, MARKER))  # noqa: PTH118
         if type(marker["step"]) is not int:
             return f"its {MARKER} marker names no step"
         if marker["step"] != step_in(os.fspath(path)):
@@ -135,7 +135,7 @@ def fault(path: str | Path) -> str | None:
         return f"it has no {MARKER} marker" if missing == MARKER else f"{missing} is missing"
     except OSError as error:
         return f"it cannot be read: {error}"
-    except _DAMAGED:
+    except DAMAGED:
         return f"its {MARKER} marker cannot be read"
     return None
 
@@ -143,12 +143,12 @@ def fault(path: str | Path) -> str | None:
 def fence_of(home: str | Path) -> int:
     """The newest attempt that has written here, 0 for none."""
     try:
-        return int(_load(os.path.join(home, FENCE))["attempt"])  # noqa: PTH118
-    except (FileNotFoundError, NotADirectoryError, *_DAMAGED):
+        return int(load(os.path.join(home, FENCE))["attempt"])  # noqa: PTH118
+    except (FileNotFoundError, NotADirectoryError, *DAMAGED):
         return 0
 
 
-def _load(path: str) -> Any:
+def load(path: str) -> Any:
     """Read a small JSON file. What lies there is the user's: a pipe or a link must not make the engine wait."""
     file = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
     with os.fdopen(file, "rb") as content:
@@ -158,7 +158,8 @@ def _load(path: str) -> Any:
     return json.loads(raw)
 
 
-def _names(home: str | Path) -> list[str]:
+def names_in(home: str | Path) -> list[str]:
+    """All names in a folder, in order; none where it is not there."""
     try:
         return sorted(os.listdir(home))  # noqa: PTH208 - names, not paths
     except (FileNotFoundError, NotADirectoryError):
@@ -191,17 +192,25 @@ class Writer:
     """One attempt's right to write into one checkpoint folder."""
 
     def __init__(self, home: Path, attempt: int) -> None:
-        import shutil  # noqa: F401, PLC0415 - now: where a save fails of too many open files it could not be found
+        # Now: where a save fails of too many open files they could not be found.
+        import shutil  # noqa: F401, PLC0415
+
+        from . import training_pruning  # noqa: PLC0415
 
         self.home = home
         self.attempt = attempt
+        self._pruning = training_pruning
 
     @contextlib.contextmanager
-    def checkpoint(self, step: int, keep: int | None) -> Iterator[Path]:
+    def checkpoint(
+        self, step: int, keep: int | None, *, keep_every: int | None = None, max_age_seconds: float | None = None
+    ) -> Iterator[Path]:
         """Give a draft to write into; after the block it is a complete checkpoint, or gone."""
         step = operator.index(step)
-        if not 0 <= step < 10**12 or (keep is not None and keep < 1):
-            raise ValueError(f"step must be 0 or more and keep 1 or more, not {step} and {keep}")
+        if not 0 <= step < 10**12:
+            raise ValueError(f"step must be 0 or more and of at most twelve digits, not {step}")
+        rules = self._pruning.Rules(keep, keep_every, max_age_seconds)
+        rules.check()
         self.claim()
         self.tidy()
         draft = self._draft("step", step)
@@ -213,13 +222,13 @@ class Writer:
             _publish(draft, self._final(step))
         except BaseException as error:
             with contextlib.suppress(OSError):
-                _discard(draft)
+                discard(draft)
             if isinstance(error, Exception) and not isinstance(error, StaleAttempt):
                 with contextlib.suppress(OSError):
                     error.add_note(self._explain(error, step))
             raise
         with contextlib.suppress(OSError):  # the save has succeeded: nothing after it may fail it
-            self._prune(step, keep)
+            self._pruning.prune(self.home, step, rules)
 
     def claim(self) -> None:
         """Refuse a writer of an earlier attempt; record ours where it is the newest."""
@@ -235,18 +244,18 @@ class Writer:
 
     def tidy(self) -> None:
         """Clear away what writers that died have left."""
-        for name in _names(self.home):
+        for name in names_in(self.home):
             path = self.home / name
             with contextlib.suppress(OSError):
                 if name.startswith(".tmp-replaced-"):
                     final = self.home / name.removeprefix(".tmp-replaced-")
                     if fault(final) is None or fault(path) is not None:
-                        _discard(path)
+                        discard(path)
                     else:
-                        _discard(final)
+                        discard(final)
                         path.rename(final)
                 elif _is_dead(name, self.attempt, "step", "file"):
-                    _discard(path)
+                    discard(path)
 
     def write_whole(self, name: str, content: dict[str, Any]) -> None:
         """Write a small file such that a reader sees all of it or none."""
@@ -285,23 +294,6 @@ class Writer:
         _write(draft / MARKER, marker)
         _sync_folder(draft)
 
-    def _prune(self, saved: int, keep: int | None) -> None:
-        """Remove what `keep` does not cover."""
-        names = [name for name in _names(self.home) if _STEP.fullmatch(name) and not name.startswith(".")]
-        steps = [step_in(name) for name in names]
-        complete = [step for step in steps if fault(self._final(step)) is None]
-        newest = max(complete, default=saved)
-        if newest > saved:
-            warn(
-                f"saved step {saved}, but {self.home} holds step {newest}, and a training resumes from the "
-                "highest step. To start over, use an empty folder."
-            )
-        kept = {*complete[-keep:], saved} if keep else set(steps)
-        for step in steps:
-            # A damaged one goes once it is older than all that are kept; until then it may be looked at.
-            if step not in kept and (step in complete or step < min(kept)):
-                _discard(self._final(step))  # half removed, its sizes no longer match: no checkpoint any more
-
     def _explain(self, error: Exception, step: int) -> str:
         import shutil  # noqa: PLC0415
 
@@ -330,10 +322,11 @@ def _publish(draft: Path, final: Path) -> None:
     _sync_folder(final.parent)  # before anything older is removed
     if replacing:
         with contextlib.suppress(OSError):
-            _discard(aside)
+            discard(aside)
 
 
-def _discard(path: Path) -> None:
+def discard(path: Path) -> None:
+    """Remove it, whatever it is."""
     if path.is_dir() and not path.is_symlink():
         import shutil  # noqa: PLC0415
 

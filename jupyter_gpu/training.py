@@ -99,12 +99,16 @@ def latest() -> Path | None:
     return None
 
 
-def checkpoint(step: int, *, keep: int | None = 2) -> AbstractContextManager[Path]:
+def checkpoint(
+    step: int, *, keep: int | None = 2, keep_every: int | None = None, max_age_seconds: float | None = None
+) -> AbstractContextManager[Path]:
     """Save: write what you need into the folder this gives; after the block it is complete and durable.
 
-    `step` is the number of steps done. The last `keep` complete ones stay (None: all of them).
+    `step` is the number of steps done. The last `keep` complete ones stay (None: all of them), and each whose step is
+    a multiple of `keep_every`. Of these, what is older than `max_age_seconds` goes. The newest always stays.
     """
-    return Writer(checkpoint_dir(), _attempt()).checkpoint(step, keep)
+    writer = Writer(checkpoint_dir(), _attempt())
+    return writer.checkpoint(step, keep, keep_every=keep_every, max_age_seconds=max_age_seconds)
 
 
 # --- stopping -------------------------------------------------------------------------------------
