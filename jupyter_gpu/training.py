@@ -14,8 +14,8 @@
 
 Outside of a job it is a plain local helper: checkpoints lie in `./.jupyter-gpu/local/`, and only SIGTERM asks
 to stop. In the checkpoint folder it also writes `progress.<attempt>.jsonl` and `finished.<attempt>`; how
-checkpoints lie there, `checkpoints.py` says. Of several processes of one training only one (rank 0) saves,
-reports and finishes.
+checkpoints lie there, `checkpoints.py` says. What is reported in a job goes to the broker as well. Of several
+processes of one training only one (rank 0) saves, reports and finishes.
 """
 
 import atexit
@@ -42,6 +42,7 @@ __all__ = [
     "checkpoint_dir",
     "finished",
     "latest",
+    "parameters",
     "report",
     "should_stop",
     "step_of",
@@ -54,6 +55,7 @@ EXIT_DO_NOT_RETRY = 93  # asks not to be retried
 
 _LOOK_EVERY = 0.2  # seconds between two looks for the notice file: it may lie on a slow shared disk
 _REPORT_EVERY = 1.0
+_MESSAGE_BYTES = 4096  # what is written to a pipe at once is never mixed with what others write
 
 
 # --- checkpoints ----------------------------------------------------------------------------------
@@ -109,6 +111,15 @@ def checkpoint(
     """
     writer = Writer(checkpoint_dir(), _attempt())
     return writer.checkpoint(step, keep, keep_every=keep_every, max_age_seconds=max_age_seconds)
+
+
+def parameters() -> dict[str, Any]:
+    """What this job was submitted with: of a notebook its parameters, of an array's member what tells it apart.
+
+    `parameters().get("lr", 0.01)` works outside of a job too, where there are none.
+    """
+    found = json.loads(os.environ.get("JUPYTER_GPU_PARAMETERS") or "{}")
+    return dict(found)
 
 
 # --- stopping -------------------------------------------------------------------------------------
@@ -239,6 +250,7 @@ class _Reports:
         try:
             line["step"], line["of"] = int(line["step"]), None if line["of"] is None else int(line["of"])
             line["numbers"] = {name: _plain(value) for name, value in line["numbers"].items()}
+            _tell(line)
             path = checkpoint_dir() / f"progress.{line['attempt']}.jsonl"
             file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o666)
             try:
@@ -250,6 +262,22 @@ class _Reports:
 
     def after_fork(self) -> None:
         self.waiting = None
+
+
+def _tell(line: dict[str, Any]) -> None:
+    """Let the broker know, where this is a job. Nothing waits for it: what it does not take now is dropped."""
+    path = os.environ.get("JUPYTER_GPU_PROGRESS_FILE")
+    if not path:
+        return
+    raw = json.dumps(line).encode() + b"\n"
+    if len(raw) > _MESSAGE_BYTES:
+        raw = json.dumps(line | {"numbers": {}}).encode() + b"\n"
+    with contextlib.suppress(OSError):
+        file = os.open(path, os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        try:
+            os.write(file, raw)
+        finally:
+            os.close(file)
 
 
 def _plain(value: Any) -> int | float | None:

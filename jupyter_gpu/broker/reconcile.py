@@ -220,6 +220,7 @@ def attempt_for(world: World, it: Workload) -> Attempt:
         memory_bytes=it.lease.memory_bytes,
         deadline_at=it.lease.ends_at,
         withheld=tuple(withheld),
+        member=it.member,
     )
 
 

@@ -52,7 +52,8 @@ def device(index: int) -> Device:
 
 def attempt(*argv: str | bytes, workload: int = 1, attempt: int = 1, **more: Any) -> Attempt:
     """What is handed over for a command; keywords go to the attempt or to its spec."""
-    given = {name: more.pop(name) for name in ("devices", "account", "deadline_at", "withheld") if name in more}
+    names = ("devices", "account", "deadline_at", "withheld", "member")
+    given = {name: more.pop(name) for name in names if name in more}
     words = tuple(pack_bytes(os.fsencode(word)) for word in argv)
     spec = JobSpec(argv=words, **({"folder": "/", "environment": {"PATH": os.environ["PATH"]}} | more))
     return Attempt(

@@ -23,6 +23,7 @@ LIGHT = (
     "launcher",
     "notice",
     "procs",
+    "reports",
     "saved",
     "shortage",
     "supervisor",

@@ -87,6 +87,7 @@ async def test_the_environment_is_what_was_given_and_what_we_add_and_nothing_els
             "JUPYTER_GPU_CHECKPOINT_DIR": f"{it.work}/.jupyter-gpu/job-1",
             "JUPYTER_GPU_DEADLINE": "1800000000.250",
             "JUPYTER_GPU_NOTICE_FILE": str(it.engine.folder_of(1, 1) / "notice.json"),
+            "JUPYTER_GPU_PROGRESS_FILE": str(it.engine.folder_of(1, 1) / "progress"),
         }
 
 

@@ -14,7 +14,7 @@ from typing import Protocol
 
 import msgspec
 
-from ...model import Device, Holder, JobSpec, Outcome
+from ...model import Device, Holder, JobSpec, Member, Outcome
 
 
 class Stage(StrEnum):
@@ -44,6 +44,8 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True):
     deadline_at: float | None = None
     #: The device nodes that it must not open: those of all other devices, save what they share with its own.
     withheld: tuple[str, ...] = ()
+    #: Its place in an array, where it is of one.
+    member: Member | None = None
 
 
 class Order(msgspec.Struct, frozen=True, kw_only=True):

@@ -7,6 +7,7 @@ submitted script is replaced by its copy such that it notices as little of it as
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 from pathlib import PurePath
@@ -20,7 +21,8 @@ from .notice import SHELLS
 #: What only the engine may say; a job submitted from within a job must not inherit it.
 OURS = (
     *pins.NAMES, pins.RESERVATION, pins.KERNEL, "JUPYTER_GPU_JOB", "JUPYTER_GPU_ATTEMPT", "JUPYTER_GPU_CHECKPOINT_DIR",
-    "JUPYTER_GPU_RESUME_FROM", "JUPYTER_GPU_DEADLINE", "JUPYTER_GPU_NOTICE_FILE",
+    "JUPYTER_GPU_RESUME_FROM", "JUPYTER_GPU_DEADLINE", "JUPYTER_GPU_NOTICE_FILE", "JUPYTER_GPU_PROGRESS_FILE",
+    "JUPYTER_GPU_PARAMETERS", "JUPYTER_GPU_ARRAY", "JUPYTER_GPU_ARRAY_INDEX", "JUPYTER_GPU_ARRAY_COUNT",
 )  # fmt: skip
 _PYTHON = re.compile(r"(python|pypy)[\d.]*t?")
 
@@ -71,7 +73,7 @@ def checkpoint_dir(attempt: Attempt) -> str:
     return f"{folder}/.jupyter-gpu/job-{attempt.workload}"
 
 
-def environment(attempt: Attempt, notice_file: str, account: Account) -> dict[str, str]:
+def environment(attempt: Attempt, notice_file: str, progress_file: str, account: Account) -> dict[str, str]:
     """The job's whole environment, save what only the start can know (MASTER_PORT, what to resume from).
 
     Who becomes another user gets that user's HOME and the like; who stays the same may have said otherwise.
@@ -87,11 +89,24 @@ def environment(attempt: Attempt, notice_file: str, account: Account) -> dict[st
     given |= {
         **pins.variables(device.uuid for device in attempt.devices),
         "JUPYTER_GPU_NOTICE_FILE": notice_file,
+        "JUPYTER_GPU_PROGRESS_FILE": progress_file,
         "JUPYTER_GPU_CHECKPOINT_DIR": checkpoint_dir(attempt),
         **tags(attempt.workload, attempt.attempt),
     }
     if attempt.deadline_at is not None:
         given["JUPYTER_GPU_DEADLINE"] = f"{attempt.deadline_at:.3f}"
+    return given | _of_parameters(attempt)
+
+
+def _of_parameters(attempt: Attempt) -> dict[str, str]:
+    """What tells this job from others of the same command, where something does."""
+    given = {}
+    if attempt.spec.parameters:
+        given["JUPYTER_GPU_PARAMETERS"] = json.dumps(attempt.spec.parameters)
+    if attempt.member is not None:
+        given["JUPYTER_GPU_ARRAY"] = str(attempt.member.array)
+        given["JUPYTER_GPU_ARRAY_INDEX"] = str(attempt.member.index)
+        given["JUPYTER_GPU_ARRAY_COUNT"] = str(attempt.member.of)
     return given
 
 

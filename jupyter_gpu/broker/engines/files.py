@@ -30,6 +30,10 @@ NOTICE = "notice.json"
 OUTCOME = "outcome.json"
 LOG = "log"
 GAPS = "log.gaps"
+#: Where its user reports progress to, and what of it is kept: the newest, and a curve.
+PROGRESS_PIPE = "progress"
+PROGRESS = "progress.json"
+CURVE = "progress.curve.json"
 _ORDER_BYTES = 1024
 #: All but the spec are small; what is larger is not ours.
 _MOST_BYTES = 2**20

@@ -98,6 +98,8 @@ class JobLog:
             self.gaps[-1][1] = end
         else:
             self.gaps.append([begin, end, why])
+        with contextlib.suppress(OSError):  # it speaks, so it does not hang: that is read from the time of the file
+            os.utime(self._file)
 
     def _note(self) -> None:
         """Tell of the gaps, in the log and beside it; on a full disk the outcome tells of them."""

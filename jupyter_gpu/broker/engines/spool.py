@@ -120,7 +120,9 @@ class Spool:
             "isolation": job.fence,
             "nodes": list(job.nodes),
         }
-        environment = command.environment(attempt, f"{folder}/{files.NOTICE}", account)
+        environment = command.environment(
+            attempt, f"{folder}/{files.NOTICE}", f"{folder}/{files.PROGRESS_PIPE}", account
+        )
         with contextlib.suppress(FileExistsError):
             files.reserve_order(folder)
         files.write_spec(folder, content, environment, fresh=fresh)

@@ -25,6 +25,7 @@ from ...exits import memory_kills
 from . import cgroup, child, files, isolation, procs, saved
 from .ending import Ending
 from .joblog import JobLog
+from .reports import Reports
 from .verdict import judge
 
 TYPE_CHECKING = False
@@ -108,6 +109,7 @@ class _Supervisor:
     def _start(self, wake: int) -> None:
         self.spec["cgroups"] = cgroup.make(self.spec["cgroups"])
         isolation.prepare(self.spec)
+        reports = Reports(self.folder, self.spec)
         output, report = self._fork()
         takers = {wake: self._take_signals, output: self._take_output, report: self._take_findings}
         poll = select.poll()
@@ -121,10 +123,12 @@ class _Supervisor:
             if self.status is not None and not self.outcome:
                 self._take_rest(output)
                 self._take_findings(report)
+                reports.close(self.log.tail)
                 self._main_has_ended()
             if self.look_at <= time.monotonic():
                 self.ending.look()
                 self._take_findings(report)  # more of them than the pipe holds
+                reports.look(self.log.tail)
                 self.look_at = time.monotonic() + _LOOK_SECONDS
             self.ending.act(launched=self.launched, cgroups=self.spec["cgroups"])
         if not self.outcome.get("gone"):
