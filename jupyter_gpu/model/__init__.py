@@ -78,7 +78,16 @@ from .nouns import Ask, Caller, Holder, Lease, Outcome, Scope, Workload
 from .offers import OfferPage, OfferView
 from .policy import BUCKET_SECONDS, USAGE_SECONDS, Policy
 from .queues import EACH, HoldPolicy, Profile, QueuePolicy, QuotaRule
-from .recurring import AddRecurring, Fire, FireNow, Overlap, PauseRecurring, Recurring, RemoveRecurring
+from .recurring import (
+    MOST_MISSED,
+    AddRecurring,
+    Fire,
+    FireNow,
+    Overlap,
+    PauseRecurring,
+    Recurring,
+    RemoveRecurring,
+)
 from .rules import ForeignRule, PartRule, SharingRule, Treatment
 from .states import EndReason, EvictionReason, Kind, State, WaitingReason
 from .world import KEPT_ENDED, KEPT_ENDED_CHARACTERS, World, line_key
@@ -89,6 +98,7 @@ __all__ = [
     "EACH",
     "KEPT_ENDED",
     "KEPT_ENDED_CHARACTERS",
+    "MOST_MISSED",
     "MOST_SUBMISSIONS",
     "USAGE_SECONDS",
     "AddRecurring",

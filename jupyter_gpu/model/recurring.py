@@ -11,6 +11,9 @@ import msgspec
 
 from .commands import Command, Submit
 
+#: Missed instants are counted so far: the broker may have been away for a year, and a calendar say "each minute".
+MOST_MISSED = 1000
+
 
 class Overlap(StrEnum):
     """What happens at an instant at which the last time's job is not over."""
@@ -33,7 +36,8 @@ class Recurring(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     added_at: float
     #: The next instant; None where the calendar has none any more.
     next_at: float | None
-    #: The last instant that came, the job that it led to, and what became of it where it led to none.
+    #: The last instant that came, the last job that one led to (of an array the first), and what is to be said of it:
+    #: that it was late, or why it led to none.
     last_at: float | None = None
     last_workload: int | None = None
     last_detail: str = ""
