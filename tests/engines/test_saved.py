@@ -30,6 +30,11 @@ def save(home, step):
         (draft / "w").write_text("x")
 
 
+def look(spec, before=None, *, ran_seconds=100.0, ended_at=None):
+    """What the supervisor asks at the end of an attempt of 100 seconds."""
+    return saved.look(spec, before, ran_seconds=ran_seconds, ended_at=time.time() if ended_at is None else ended_at)
+
+
 def fork_forbidden():
     """Stands in for os.fork."""
     raise AssertionError("no process is needed for this")
@@ -44,10 +49,34 @@ def only_local_disks(monkeypatch):
 def test_progress_is_more_than_there_was_before(tmp_path):
     """The newest complete one against the one that the attempt began with; and the mark of this attempt."""
     save(tmp_path, 5)
-    assert saved.look(spec(tmp_path), None) == {"finished": False, "progressed": True}
-    assert saved.look(spec(tmp_path), f"{tmp_path}/step-000000000005")["progressed"] is False
+    found = look(spec(tmp_path))
+    assert (found["finished"], found["progressed"]) == (False, True)
+    assert look(spec(tmp_path), f"{tmp_path}/step-000000000005")["progressed"] is False
     (tmp_path / "finished.1").touch()
-    assert saved.look(spec(tmp_path), None)["finished"]
+    assert look(spec(tmp_path))["finished"]
+
+
+def test_what_was_not_saved_is_counted_from_the_newest_checkpoint(tmp_path):
+    """From when it was complete; without a newer one than it began with, all that the attempt has worked is lost."""
+    save(tmp_path, 5)
+    at = json.loads((tmp_path / "step-000000000005" / "COMPLETE").read_text())["at"]
+    before = f"{tmp_path}/step-000000000003"
+    found = look(spec(tmp_path), before, ended_at=at + 7)
+    assert (found["from_step"], found["to_step"]) == (3, 5)
+    assert found["unsaved_seconds"] == pytest.approx(7)
+    found = look(spec(tmp_path), f"{tmp_path}/step-000000000005", ended_at=at + 7)
+    assert (found["from_step"], found["to_step"], found["unsaved_seconds"]) == (5, 5, 100.0)
+
+
+@pytest.mark.parametrize(
+    ("at", "unsaved"), [(0, 100.0), ("soon", 100.0), (float("nan"), 100.0), (None, 100.0), (4e9, 0.0), (-1e300, 100.0)]
+)
+def test_a_marker_makes_no_more_of_the_time_than_there_was(tmp_path, at, unsaved):
+    """It is the user's, and clocks jump."""
+    save(tmp_path, 5)
+    marker = tmp_path / "step-000000000005" / "COMPLETE"
+    marker.write_text(json.dumps(json.loads(marker.read_text()) | {"at": at}))
+    assert look(spec(tmp_path))["unsaved_seconds"] == unsaved
 
 
 @pytest.mark.parametrize("there", [False, True])
@@ -58,7 +87,8 @@ def test_where_nothing_was_saved_no_process_is_made(tmp_path, monkeypatch, there
     if there:
         home.mkdir(parents=True)
     monkeypatch.setattr(os, "fork", fork_forbidden)
-    assert saved.look(spec(home, own=own), None) == {"finished": False, "progressed": False}
+    nothing = {"finished": False, "progressed": False, "from_step": None, "unsaved_seconds": 100.0}
+    assert look(spec(home, own=own)) == nothing
     assert home.exists() == (there and not own)
 
 
@@ -67,7 +97,7 @@ def test_a_file_system_that_may_wait_for_others_is_never_touched_by_the_supervis
     monkeypatch.setattr(saved, "_may_wait_for_others", lambda: True)
     monkeypatch.setattr(os, "rmdir", fork_forbidden)
     monkeypatch.setattr(os, "scandir", fork_forbidden)
-    assert saved.look(spec(tmp_path), None)["progressed"] is False
+    assert look(spec(tmp_path))["progressed"] is False
 
 
 def test_a_look_that_does_not_end_is_ended(tmp_path, monkeypatch):
@@ -78,9 +108,10 @@ def test_a_look_that_does_not_end_is_ended(tmp_path, monkeypatch):
     fork, forked = os.fork, []
     monkeypatch.setattr(os, "fork", lambda: forked.append(fork()) or forked[-1])
     began = time.monotonic()
-    said = saved.look(spec(tmp_path), None)
+    said = look(spec(tmp_path))
     assert time.monotonic() - began < 5
-    assert said == {"finished": False, "progressed": False, "why": "its checkpoints could not be looked at in time"}
+    why = "its checkpoints could not be looked at in time"
+    assert said == {"finished": False, "progressed": False, "from_step": None, "why": why}
     (looker,) = forked
     with pytest.raises(ChildProcessError):
         os.waitpid(looker, os.WNOHANG)
@@ -94,7 +125,7 @@ def test_a_look_for_which_there_is_no_process_is_unknown(tmp_path, monkeypatch):
         raise BlockingIOError(11, "Resource temporarily unavailable")
 
     monkeypatch.setattr(os, "fork", fail)
-    assert "why" in saved.look(spec(tmp_path), None)
+    assert "why" in look(spec(tmp_path))
 
 
 def test_the_look_is_done_as_the_user_for_good(tmp_path, monkeypatch):
@@ -111,7 +142,7 @@ def test_the_look_is_done_as_the_user_for_good(tmp_path, monkeypatch):
         return None, []
 
     monkeypatch.setattr(saved, "newest_name", tell)
-    saved.look(spec(tmp_path, uid=USER), None)
+    look(spec(tmp_path, uid=USER), None)
     *ids, owner = json.loads(os.read(said, 4096))
     os.close(said)
     os.close(end)

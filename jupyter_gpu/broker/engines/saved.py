@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import os
 import select
 import signal
 import time
 
-from ...checkpoints import newest_name, step_in
+from ...checkpoints import MARKER, load, newest_name, step_in
 from . import cgroup, child, procs
 
 TYPE_CHECKING = False
@@ -42,16 +43,28 @@ _ELSEWHERE = (
 )
 
 
-def look(spec: dict[str, Any], before: str | None) -> dict[str, Any]:
-    """Whether it said that it had finished, whether it saved more than it began with, and `why` if that is unknown."""
+def look(spec: dict[str, Any], before: str | None, *, ran_seconds: float, ended_at: float) -> dict[str, Any]:
+    """Whether it said that it had finished, whether it saved more than it began with, and `why` if that is unknown.
+
+    And the steps that it began from and came to, and how long it had worked since that was saved: another attempt does
+    so much again. Without a checkpoint of its own that is all of it.
+    """
+    from_step = None if before is None else step_in(before)
+    found = {"finished": False, "progressed": False, "from_step": from_step}
     if not _may_wait_for_others() and _is_empty(spec):
-        return {"finished": False, "progressed": False}
+        return found | {"unsaved_seconds": ran_seconds}
     said = _ask_another(spec)
     if said is None:
-        return {"finished": False, "progressed": False, "why": "its checkpoints could not be looked at in time"}
-    newest = said["newest"]
-    progressed = newest is not None and (before is None or step_in(newest) > step_in(before))
-    return {"finished": said["finished"], "progressed": progressed}
+        return found | {"why": "its checkpoints could not be looked at in time"}
+    to_step = None if said["newest"] is None else step_in(said["newest"])
+    progressed = to_step is not None and (from_step is None or to_step > from_step)
+    return found | {
+        "finished": said["finished"],
+        "progressed": progressed,
+        "to_step": to_step,
+        # The marker is the user's: it may name any instant, but not make more of the time than there was.
+        "unsaved_seconds": min(ran_seconds, max(0.0, ended_at - said["at"])) if progressed else ran_seconds,
+    }
 
 
 def _may_wait_for_others() -> bool:
@@ -105,7 +118,7 @@ def _ask_another(spec: dict[str, Any]) -> dict[str, Any] | None:
     _end(pid)
     try:
         told = json.loads(said)
-        return {"finished": bool(told["finished"]), "newest": told["newest"]}
+        return {"finished": bool(told["finished"]), "newest": told["newest"], "at": told["at"]}
     except ValueError:
         return None
 
@@ -126,14 +139,21 @@ def _look_and_tell(spec: dict[str, Any], parent: int, answer: int) -> NoReturn:
         child.drop(spec)
         child.die_with(parent)
         home = spec["checkpoint_dir"]
-        finished, newest = False, None
+        finished, newest, at = False, None, 0.0
         with contextlib.suppress(OSError, ValueError):
             if not (spec["own_checkpoint_dir"] and _removed(home)):
                 finished = os.path.exists(f"{home}/finished.{spec['attempt']}")  # noqa: PTH110
                 newest = newest_name(home)[0]
-        os.write(answer, json.dumps({"finished": finished, "newest": newest}).encode())
+                at = _saved_at(f"{home}/{newest}") if newest else 0.0
+        os.write(answer, json.dumps({"finished": finished, "newest": newest, "at": at}).encode())
     finally:
         os._exit(0)  # never back into the supervisor's loop
+
+
+def _saved_at(checkpoint: str) -> float:
+    """When its marker says that it was complete; 0 where it does not say."""
+    at = load(f"{checkpoint}/{MARKER}").get("at")
+    return at if type(at) in (int, float) and math.isfinite(at) else 0.0
 
 
 def _removed(home: str) -> bool:

@@ -85,6 +85,8 @@ class _Supervisor:
         self.ending = Ending(folder)
         self.log = JobLog(folder, spec["log_limit_bytes"])
         self.main = 0
+        #: When it was started (monotonic: the clock of the wall may jump).
+        self.began = time.monotonic()
         self.status: int | None = None
         self.tree_gone = False
         self.said = b""
@@ -148,6 +150,7 @@ class _Supervisor:
         output, output_end = os.pipe2(os.O_CLOEXEC)
         report, report_end = os.pipe2(os.O_CLOEXEC)
         me = os.getpid()
+        self.began = time.monotonic()
         self.main = os.fork()
         if not self.main:
             child.become(self.spec, me, output_end, report_end)
@@ -212,7 +215,7 @@ class _Supervisor:
             signal_number = os.WTERMSIG(self.status)
         elif self.status is not None:
             code = os.WEXITSTATUS(self.status)
-        at = time.time()
+        at, ran_seconds = time.time(), round(time.monotonic() - self.began, 3)
         if "step" in self.findings:
             self.outcome = self._launch_failed()
         elif code and isolation.never_got_inside(self.spec, self.findings) and not self.ending.order:
@@ -221,7 +224,8 @@ class _Supervisor:
             kills = memory_kills(self.spec["cgroups"]) if code != 0 else 0
             end, detail = judge(code, signal_number, self.log.tail, kills)
             self.outcome = {"end": end, "detail": detail, "exit_code": code, "signal": signal_number}
-            self.outcome |= saved.look(self.spec, self.findings.get("resume_from"))
+            before = self.findings.get("resume_from")
+            self.outcome |= saved.look(self.spec, before, ran_seconds=ran_seconds, ended_at=at)
             if why := self.outcome.pop("why", ""):
                 self.outcome["detail"] += f"; {why}"
         self.outcome["ended_at"] = at
