@@ -25,6 +25,7 @@ from .locks import Lock
 from .loop import Loop
 from .notify import Notifier
 from .reconcile import Reconciler
+from .retention import tidy
 from .sights import Sights
 from .store.faults import said_plainly
 from .store.store import Store
@@ -240,7 +241,7 @@ class Broker:
         )
 
     async def _keep_house(self, api: Api, doors: Doors) -> None:
-        """Now and then: that we can be found, that the disk has room, and that no copies of scripts stay for no job."""
+        """Now and then: that we can be found, that the disk has room, and that nothing stays that nobody needs."""
         api.room.tell(api.loop.alerts)
         if self._notifier is not None:
             self._notifier.look_ahead()
@@ -251,10 +252,7 @@ class Broker:
             log.warning("nobody can find this broker: %s", error)
         if time.monotonic() >= self._swept_at + SWEEP_SECONDS:
             self._swept_at = time.monotonic()
-            try:
-                await asyncio.to_thread(api.scripts.sweep, older_than_seconds=SWEEP_SECONDS)
-            except Exception:  # what is in the way of tidiness must not end the broker
-                log.exception("old copies of scripts cannot be cleared away")
+            await tidy(api.loop, api.scripts, self._app.state_folder / "attempts")
 
     async def _until_stopped(self, loop: Loop, api: Api, doors: Doors) -> None:
         while not self._stopping.is_set():

@@ -99,6 +99,11 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     strike_seconds: int = 3600
     #: Conditions in which jobs are moved off a device; in all others they run on, and it only gets no new work.
     drains: tuple[Condition, ...] = (Condition.FAULTY,)
+    #: Work that ended longer ago is forgotten, save the newest 10,000; its logs go before that.
+    keep_days: int = 365
+    keep_log_days: int = 90
+    #: And the oldest logs go where all together have more; None is a tenth of the disk that they lie on.
+    keep_log_bytes: int | None = None
 
     def queue(self, name: str) -> QueuePolicy | None:
         """Find a queue by its name."""
@@ -177,7 +182,7 @@ _MOST_CELSIUS = 150
 
 _AT_LEAST_ONE = (
     "reservation_seconds", "attach_seconds", "renew_seconds", "lapse_seconds", "clear_seconds",
-    "back_off_seconds", "half_life_seconds", "most_queued", "strike_seconds",
+    "back_off_seconds", "half_life_seconds", "most_queued", "strike_seconds", "keep_days", "keep_log_days",
 )  # fmt: skip
 _AT_LEAST_ZERO = (
     "reservation_grace_seconds", "kill_after_seconds", "most_grace_seconds", "most_leftover_seconds",
@@ -195,6 +200,8 @@ def _number_problems(policy: Policy) -> list[str]:
         )
     if policy.most_devices is not None and policy.most_devices < 1:
         found.append(f"most_devices: {policy.most_devices} must be 1 or more, or None for no limit")
+    if policy.keep_log_bytes is not None and policy.keep_log_bytes < 0:
+        found.append(f"keep_log_bytes: {policy.keep_log_bytes} must be 0 or more, or None for a tenth of the disk")
     if policy.lapse_seconds <= policy.renew_seconds:
         found.append("lapse_seconds: it must be longer than renew_seconds, or every holder lapses between two renewals")
     return found

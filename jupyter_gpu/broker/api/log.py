@@ -63,6 +63,11 @@ class Log(Base):
             raise too_much(self.caller.name)
         self.held_bytes = query.limit
         offset, data = await asyncio.to_thread(read_part, path, query.offset, query.limit)
+        if not data and is_complete and it.attempt and not await asyncio.to_thread(path.parent.exists):
+            raise NotFound(
+                f"The log of attempt {attempt} of {it.title} was cleared away.",
+                hint=f"Logs are kept for {self.loop.world.policy.keep_log_days} days here, and fewer where disks fill.",
+            )
         self.held_bytes = len(data)
         more = is_complete and len(data) == query.limit
         self.set_header("X-Attempt", str(attempt))

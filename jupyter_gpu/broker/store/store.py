@@ -11,28 +11,27 @@ must not be on a disk (tokens, secrets) is scrubbed before an event is made.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 import msgspec
 
 from ... import disks
-from ...core.events import DeviceAppeared, DeviceForgotten, OfWorkload, Submitted
+from ...core.events import DeviceAppeared, OfWorkload, Submitted
 from ...core.lifecycle import evolve
 from ...errors import StoreUnavailable
-from ...model import KEPT_ENDED, KEPT_ENDED_CHARACTERS, Device, Kind, Policy, Recurring, State, Workload, World
+from ...model import KEPT_ENDED, KEPT_ENDED_CHARACTERS, Device, Policy, Recurring, Workload, World
 from . import opening
 from .faults import damaged, said_plainly, vanished
+from .history import History
 from .rows import (
     Record,
     Row,
     Snapshot,
-    Touched,
     Usage,
     changed_usage,
     decode_device,
-    decode_policy,
     decode_recurring,
     decode_snapshot,
     decode_workload,
@@ -41,15 +40,12 @@ from .rows import (
     encode_snapshot,
     event_row,
     forgotten_devices,
-    record_of,
     recurring_rows,
     snapshot_of,
-    tag_of,
     touched_devices,
     touched_workloads,
     workload_of,
     workload_row,
-    workloads_of,
     world_of,
 )
 
@@ -58,9 +54,10 @@ __all__ = ["SNAPSHOTS_KEPT", "SNAPSHOT_EVERY", "Record", "Store"]
 #: So many events lie between two snapshots; the loop counts.
 SNAPSHOT_EVERY = 1000
 SNAPSHOTS_KEPT = 3
+#: So many workloads are let go of in one transaction, so that nobody waits for it.
+RETIRED_TOGETHER = 500
+REASONS_TOGETHER = 5_000
 _NO_LIMIT = -1
-#: After these a listener shows all devices anew.
-_WHICH_DEVICES = frozenset({tag_of(DeviceAppeared), tag_of(DeviceForgotten)})
 
 _ADD_EVENT = "INSERT INTO events (number, at, kind, workload, policy, body) VALUES (?, ?, ?, ?, ?, ?)"
 _PUT_WORKLOAD = """
@@ -86,21 +83,20 @@ _PUT_USAGE = """
 _FORGET_USAGE = "DELETE FROM usage WHERE owner = ? AND team = ? AND queue = ? AND device_class = ? AND bucket = ?"
 _PUT_RECURRING = "INSERT OR REPLACE INTO recurring (id, owner, next_at, body) VALUES (?, ?, ?, ?)"
 _FORGET_RECURRING = "DELETE FROM recurring WHERE id = ?"
-_EVENTS_AFTER = "SELECT number, policy, body FROM events WHERE number > ? ORDER BY number LIMIT ?"
-#: What is long in an event, a script or an environment, stays on the disk.
-_TOUCHED_SINCE = """
-    SELECT number, policy, kind, workload, CASE kind WHEN 'explained' THEN body END FROM events
-    WHERE number >= ? ORDER BY number LIMIT ?
-"""
-_EVENTS_OF = "SELECT number, policy, body FROM events WHERE workload = ? AND number > ? ORDER BY number LIMIT ?"
 _FORGET_SNAPSHOTS = """
     DELETE FROM snapshots WHERE number NOT IN (SELECT number FROM snapshots ORDER BY number DESC LIMIT ?)
+"""
+_TO_RETIRE = """
+    SELECT id FROM workloads WHERE state = 'ended' AND ended_at < ? AND changed < ? ORDER BY changed LIMIT ?
+"""
+_RETIRE_REASONS = """
+    DELETE FROM events WHERE number IN (SELECT number FROM events WHERE number < ? AND kind = 'explained' LIMIT ?)
 """
 _LIVING = "SELECT body FROM workloads WHERE state IN ('queued', 'active', 'yielding') ORDER BY changed, id"
 _NEWEST_ENDED = "SELECT body FROM workloads WHERE state = 'ended' ORDER BY changed DESC LIMIT ?"
 
 
-class Store:
+class Store(History):
     """One open store file."""
 
     def __init__(self, db: sqlite3.Connection, path: Path, *, store_id: str, warnings: tuple[str, ...] = ()) -> None:
@@ -190,6 +186,24 @@ class Store:
         with said_plainly(self.path), self._transaction():
             row = (policy.digest(), encode(policy))
             self._db.execute("INSERT OR IGNORE INTO policies VALUES (?, ?)", row)
+
+    def retire(self, *, before: float, known: Container[int], most: int = RETIRED_TOGETHER) -> int:
+        """Let go of some workloads that ended before an instant, with their lives; how much went, 0 once all has.
+
+        Not of one that the world (`known`) or a replay still needs: nothing after the oldest snapshot goes. Of what is
+        before it, reasons of waiting go too, whosever they are: nobody lists them, and they are most of a log.
+        """
+        with said_plainly(self.path):
+            (oldest,) = self._db.execute("SELECT min(number) FROM snapshots").fetchone()
+            if oldest is None:
+                return 0
+            rows = self._db.execute(_TO_RETIRE, (before, oldest, most))
+            gone = [(id_,) for (id_,) in rows if id_ not in known]
+            with self._transaction():
+                self._db.executemany("DELETE FROM events WHERE workload = ?", gone)
+                self._db.executemany("DELETE FROM workloads WHERE id = ?", gone)
+                reasons = self._db.execute(_RETIRE_REASONS, (oldest, REASONS_TOGETHER)).rowcount
+            return len(gone) + reasons
 
     @contextmanager
     def _transaction(self) -> Iterator[None]:
@@ -285,8 +299,7 @@ class Store:
         """The world as the log has it: the newest snapshot that can be read, and the events after it."""
         with said_plainly(self.path):
             world = world_of(self._newest_snapshot(), policy)
-            rows = self._db.execute(_EVENTS_AFTER, (world.revision, _NO_LIMIT))
-            for record in map(record_of, rows):
+            for record in self.events_since(world.revision, _NO_LIMIT):
                 if record.number != world.revision + 1:
                     raise damaged(self.path, f"event {world.revision + 1} is missing in the log")
                 evolve(world, record.event)
@@ -319,71 +332,6 @@ class Store:
         """Remember how far somebody came in the log."""
         with said_plainly(self.path), self._transaction():
             self._db.execute("INSERT OR REPLACE INTO counters VALUES (?, ?)", (name, number))
-
-    # -- history --
-
-    def events_of(self, workload_id: int, after: int = 0, limit: int = 100) -> list[Record]:
-        """The life of one workload after event `after`, oldest first."""
-        return self._records(_EVENTS_OF, (workload_id, after, limit))
-
-    def events_since(self, number: int, limit: int = 100) -> list[Record]:
-        """What happened after an event, oldest first."""
-        return self._records(_EVENTS_AFTER, (number, limit))
-
-    def touched_since(self, number: int, most: int) -> Touched | None:
-        """Which workloads the events after one were about.
-
-        None where their names do not say it all: the event is not there, devices came or went since, other rules hold
-        by now, or `most` events or workloads are not enough.
-        """
-        with said_plainly(self.path):
-            rows = self._db.execute(_TOUCHED_SINCE, (number, most + 2))
-            begun = rows.fetchone()
-            if begun is None or begun[0] != number:
-                return None
-            newest, touched = begun, set[int]()
-            for newest in rows:
-                last, _, kind, workload, body = newest
-                touched.update(workloads_of(workload, body))
-                if kind in _WHICH_DEVICES or last > number + most or len(touched) > most:
-                    return None
-            last, rules, *_ = newest
-            return Touched(touched, last) if rules == begun[1] else None
-
-    def _records(self, query: str, values: tuple[int, ...]) -> list[Record]:
-        with said_plainly(self.path):
-            return [record_of(row) for row in self._db.execute(query, values)]
-
-    def workload(self, workload_id: int) -> Workload | None:
-        """One workload, however long ago it ended."""
-        with said_plainly(self.path):
-            row = self._db.execute("SELECT body FROM workloads WHERE id = ?", (workload_id,)).fetchone()
-            return None if row is None else decode_workload(row[0])
-
-    def workloads(
-        self,
-        owner: str | None = None,
-        state: State | None = None,
-        kind: Kind | None = None,
-        after: int = 0,
-        limit: int = 100,
-    ) -> list[Workload]:
-        """A page of workloads, newest first. `after` is the last id of the page before; 0 begins at the newest."""
-        asked = {"owner": owner, "state": state, "kind": kind}
-        values = {column: str(value) for column, value in asked.items() if value is not None}
-        which = ["id < :after"] * bool(after) + [f"{column} = :{column}" for column in values]
-        where = "WHERE " + " AND ".join(which) if which else ""
-        # Only names of columns are put together here; what was asked is bound.
-        query = f"SELECT body FROM workloads {where} ORDER BY id DESC LIMIT :limit"  # noqa: S608
-        with said_plainly(self.path):
-            rows = self._db.execute(query, {**values, "after": after, "limit": limit})
-            return [decode_workload(body) for (body,) in rows]
-
-    def policy(self, digest: str) -> Policy | None:
-        """The rules that a digest on an event means, if this store has seen them."""
-        with said_plainly(self.path):
-            row = self._db.execute("SELECT body FROM policies WHERE digest = ?", (digest,)).fetchone()
-            return None if row is None else decode_policy(row[0])
 
 
 def _file_of(path: Path) -> tuple[int, int] | None:
