@@ -115,7 +115,7 @@ def test_reasons_of_waiting_that_no_replay_needs_go(store):
     """They are most of a long line's log, and belong to nobody's life."""
     play = Play(store).begin()
     for _ in range(6):
-        play.submit()
+        play.submit(paused=True)
     play.commit()
     snapshots(play)
     oldest = store._db.execute("SELECT min(number) FROM snapshots").fetchone()[0]
