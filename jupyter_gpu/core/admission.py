@@ -10,9 +10,11 @@ from math import isfinite
 import msgspec
 
 from ..errors import Conflict, InvalidAsk, LimitExceeded, NotAllowed
-from ..model import Ask, JobSpec, Kind, Policy, QueuePolicy, Submit, WaitingReason, Workload, World
+from ..model import Ask, EndReason, JobSpec, Kind, Policy, QueuePolicy, Submit, WaitingReason, Workload, World
 from ..units import format_seconds
-from .events import Event, Submitted
+from .arrays import member_spec, members, refuse_no_array
+from .chains import linked, why_never
+from .events import Ended, Event, Submitted
 from .forecast import rank_ms
 from .impossible import refuse_the_impossible
 from .quota import use_permille
@@ -33,12 +35,12 @@ def submit(world: World, command: Submit, now: float) -> list[Event]:
     queue = _queue_for(world.policy, command, team)
     if command.kind is Kind.JOB and (command.spec is None or not command.spec.argv):
         raise InvalidAsk("the job has nothing to run", hint="Give a command: `jupyter gpu submit -- python train.py`.")
+    refuse_no_array(command)
     ask = _limited(world, command, queue)
-    if world.queued_by.get(command.owner, 0) >= world.policy.most_queued:
-        raise LimitExceeded(
-            f"{command.owner} has {world.policy.most_queued} workloads waiting already, which is the most",
-            hint="Wait until some have ended, or cancel some.",
-        )
+    _refuse_too_many(world, command)
+    if command.after and command.kind is not Kind.JOB:
+        raise InvalidAsk("a reservation comes after nothing: only jobs do", hint="Reserve once that has ended.")
+    links = linked(world, command.after, command.past)
     it = Workload(
         id=world.last_id + 1,
         kind=command.kind,
@@ -51,29 +53,65 @@ def submit(world: World, command: Submit, now: float) -> list[Event]:
         priority=queue.priority,
         paused=command.paused,
         not_before=command.not_before,
-        waiting=WaitingReason.DEVICES,
+        waiting=WaitingReason.DEPENDENCY if links.unmet else WaitingReason.DEVICES,
+        after=links.after,
+        unmet=links.unmet,
+        recurring=command.recurring,
         spec=command.spec,
         account=command.account or command.owner,
         holder=command.holder,
         idempotency_key=command.idempotency_key,
     )
-    rank = rank_ms(it, world, use_permille(world, it.owner, it.team, now))
-    return [Submitted(at=now, it=msgspec.structs.replace(it, rank_ms=rank))]
+    it = msgspec.structs.replace(it, rank_ms=rank_ms(it, world, use_permille(world, it.owner, it.team, now)))
+    its = list(members(it, command)) if command.array else [it]
+    events: list[Event] = [Submitted(at=now, it=one) for one in its]
+    if links.broken is not None:  # as if it had waited already: whether a parent ended just before or after is chance
+        events += [
+            Ended(at=now, workload=one.id, end=EndReason.DEPENDENCY_UNMET, detail=why_never(one, *links.broken))
+            for one in its
+        ]
+    return events
+
+
+def _refuse_too_many(world: World, command: Submit) -> None:
+    most, waiting = world.policy.most_queued, world.queued_by.get(command.owner, 0)
+    if waiting + max(1, len(command.array)) <= most:
+        return
+    if not command.array:
+        raise LimitExceeded(
+            f"{command.owner} has {waiting} workloads waiting already, and {most} are the most",
+            hint="Wait until some have ended, or cancel some.",
+        )
+    raise LimitExceeded(
+        f"{command.owner} has {waiting} workloads waiting already; {len(command.array)} more would be above {most}, "
+        "which is the most",
+        hint="Submit a smaller array, or wait until some have ended.",
+    )
 
 
 def _refuse_another(it: Workload, command: Submit) -> None:
     """A key repeats an ask whose answer was lost. With another command it is a slip, and must not look like success."""
     before, asked = it.spec, command.spec
-    if it.kind is command.kind and (
-        before is None
-        or asked is None
-        or (before.argv, before.folder, before.script_copy) == (asked.argv, asked.folder, asked.script_copy)
+    if asked is not None and command.array:
+        asked = member_spec(asked, command.array[0], 1)
+    if (
+        it.kind is command.kind
+        and _size_of(it) == len(command.array)
+        and (
+            before is None
+            or asked is None
+            or (before.argv, before.folder, before.script_copy) == (asked.argv, asked.folder, asked.script_copy)
+        )
     ):
         return
     raise Conflict(
         f"the key {command.idempotency_key!r} belongs to {it.title}, which runs something else",
         hint="Use another key for another command; the same key is for asking again for the same.",
     )
+
+
+def _size_of(it: Workload) -> int:
+    return 0 if it.member is None else it.member.of
 
 
 def _with_profile(policy: Policy, command: Submit) -> Submit:

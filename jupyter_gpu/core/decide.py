@@ -1,8 +1,9 @@
 """decide(world, command, now) -> events: the only door into the core, and the only place where a rule lives.
 
-A command is decided on an overlay: first its own events (or an error, which leaves nothing behind), then a step of the
-planner. Nothing is written to the world that was given; whoever commits the events evolves it with them. What people
-ask is here, what was observed and what time brings is in `observed`.
+A command is decided on an overlay: first its own events (or an error, which leaves nothing behind), then what they mean
+for those who wait for what has ended by them (`chains`), then a step of the planner. Nothing is written to the world
+that was given; whoever commits the events evolves it with them. What people ask is here, what was observed and what
+time brings is in `observed`.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import msgspec
 from ..errors import Conflict, InvalidAsk, LimitExceeded, NotFound
 from ..model import (
     Cancel,
+    Chain,
     Command,
     Condition,
     Cordon,
@@ -47,6 +49,7 @@ from ..model import (
 )  # fmt: skip
 from . import observed
 from .admission import LONGEST_SECONDS, submit
+from .chains import chained, follow, linked
 from .conditions import after_word
 from .events import (
     Amended,
@@ -80,6 +83,7 @@ def decide(world: World, command: Command, now: float) -> list[Event]:
     own = _RULES[type(command)](overlay, command, now)
     for event in own:
         evolve(overlay, event)
+    own += follow(overlay, own, now)
     events = own if type(command) in _CHANGES_NO_PLACE else own + plan(overlay, now)
     touched = {event.workload for event in events if isinstance(event, OfWorkload)}
     touched.update(event.it.id for event in events if isinstance(event, Submitted))
@@ -188,6 +192,17 @@ def _reprioritise(world: World, command: Reprioritise, now: float) -> list[Event
     return [Amended(at=now, workload=it.id, by=command.by, priority=command.priority)]
 
 
+def _chain(world: World, command: Chain, now: float) -> list[Event]:
+    it = _amend_queued(world, command.workload, "made to come after others")
+    if it.kind is not Kind.JOB:
+        raise InvalidAsk(f"{it.title} comes after nothing: only jobs do", hint="Reserve once that has ended.")
+    links = linked(world, command.after, command.past)
+    chained(world, it, links)
+    if (it.after, it.unmet) == (links.after, links.unmet):
+        return []
+    return [Amended(at=now, workload=it.id, by=command.by, after=links.after, unmet=links.unmet)]
+
+
 def _move(world: World, command: Move, now: float) -> list[Event]:
     it = find(world, command.workload)
     if it.kind is Kind.JOB:
@@ -268,6 +283,7 @@ _RULES: dict[type[Command], Callable[..., list[Event]]] = {
     Pause: _pause,
     LetGo: _let_go,
     Reprioritise: _reprioritise,
+    Chain: _chain,
     Move: _move,
     Cordon: _cordon,
     Uncordon: _uncordon,

@@ -62,7 +62,7 @@ class Amended(OfWorkload, frozen=True, kw_only=True, tag="amended", omit_default
     paused: bool | None = None
     priority: int | None = None
     lifted: bool | None = None
-    #: What it comes after from now on, and whose end of these it still waits for.
+    #: What it comes after from now on, and which of these it still waits for.
     after: tuple[Dependency, ...] | None = None
     unmet: tuple[int, ...] | None = None
     detail: str = ""

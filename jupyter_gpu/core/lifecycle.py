@@ -216,7 +216,8 @@ def _avoiding(it: Workload, until: float, at: float) -> dict[str, object]:
 def _ended(it: Workload, event: Ended) -> Workload:
     return _replace(
         it, lease=None, previous_devices=it.previous_devices if it.lease is None else it.lease.devices, active_at=None,
-        yield_by=None, waiting=None, paused=False, end=event.end, ended_at=event.at, detail=event.detail or it.detail,
+        yield_by=None, waiting=None, paused=False, unmet=(), end=event.end, ended_at=event.at,
+        detail=event.detail or it.detail,
     )  # fmt: skip
 
 

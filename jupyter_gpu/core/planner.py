@@ -7,6 +7,7 @@ for the whole step: for a lane (workloads alike in everything) without a look, f
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from itertools import groupby
 from operator import itemgetter
@@ -68,6 +69,8 @@ class _Step:
         self.lacking: dict[AskKind, tuple[int, WaitingReason]] = {}
         self.sorts = _sorts_of_devices(world)
         self.changed: dict[int, WaitingReason] = {}
+        #: Array -> how many of it get devices that are being made free.
+        self.to_come: Counter[int] = Counter()
         self.heads: set[tuple[str | None, str | None, bool, tuple[str, ...]]] = set()
         self._victims: Victims | None = None
         self._ends: list[tuple[float, Workload]] | None = None
@@ -122,6 +125,8 @@ class _Step:
     def _of_its_own(self, it: Workload) -> WaitingReason | None:
         if it.paused:
             return WaitingReason.PAUSED
+        if it.unmet:
+            return WaitingReason.DEPENDENCY
         if it.not_before is not None and it.not_before > self.now:
             return WaitingReason.NOT_BEFORE
         if it.back_off_until is not None and it.back_off_until > self.now:
@@ -133,6 +138,8 @@ class _Step:
 
         A long line has thousands of lanes, so this looks at nothing but two dictionaries.
         """
+        if lane.array is not None and self._runs_as_many_as_it_may(lane):
+            return WaitingReason.QUOTA
         known = self.askers.get(lane.asker)
         if known is None:
             return None
@@ -146,6 +153,8 @@ class _Step:
 
     def _consider(self, it: Workload, lane: Lane) -> WaitingReason | None:
         """Grant it, or say why not."""
+        if lane.array is not None and self._runs_as_many_as_it_may(lane):
+            return WaitingReason.QUOTA
         allowed = self.ledger.allowance(it)
         if lane.asker not in self.askers:
             without = self.without.setdefault(self._party_of(it, NO_CLASSES), {})
@@ -165,6 +174,11 @@ class _Step:
         if reason is not None and reason is not WaitingReason.CLEARING:
             without[lane.what] = reason
         return reason
+
+    def _runs_as_many_as_it_may(self, lane: Lane) -> bool:
+        """Whether so many of an array run, or have devices made free for them, as its owner said may at once."""
+        array = lane.array or 0
+        return self.world.members.get(array, 0) + self.to_come[array] >= (lane.at_most or 0)
 
     # -- 2 and 3 fit, by the quota and by the devices
 
@@ -262,6 +276,8 @@ class _Step:
     def _promise(self, it: Workload, uuids: tuple[str, ...]) -> bool:
         self.kept.promised.update(uuids)
         self._count(it, uuids)
+        if it.member is not None:
+            self.to_come[it.member.array] += 1
         return True
 
     def _count(self, it: Workload, uuids: tuple[str, ...]) -> None:

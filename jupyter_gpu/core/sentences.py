@@ -9,7 +9,7 @@ from ..units import bytes_apart, format_at, format_bytes, format_seconds, format
 from .names import may_see_names
 from .outlook import expected_start_at
 from .placement import avoided, free_bytes, has_room, in_order, is_well, suits
-from .quota import available_again_at, bind
+from .quota import Ledger, available_again_at, bind
 from .spare import spare_bytes
 from .told import WORDS, told
 from .victims import is_in_overtime
@@ -95,6 +95,10 @@ def _why(world: World, it: Workload, caller: Caller, now: float, where: str, *, 
             is_lost = it.outcome is not None and not it.outcome.engine_fault
             what = "Its last attempt died of the hardware" if is_lost else "Its last start failed"
             return f"{what}{f' ({it.detail})' if it.detail else ''}; the next try is in {wait}."
+        case WaitingReason.DEPENDENCY:
+            return f"It comes {_whom_after(world, it, caller)}. {where}"
+        case WaitingReason.QUOTA if _waits_for_its_array(world, it, now):
+            return f"{_how_many_run(world, it)}. It starts when one of them has ended. {where}"
         case WaitingReason.QUOTA:
             return f"The quota is held already; it starts when some of it is given back. {where}"
         case WaitingReason.BUDGET:
@@ -111,6 +115,61 @@ def _why(world: World, it: Workload, caller: Caller, now: float, where: str, *, 
             wanted, has = _amounts(world, it)
             who = _who_holds(world, it, caller, now, has, says_when=says_when)
             return f"{_how_many_are_free(world, it, now, wanted)}: {who}. {where}"
+
+
+def _whom_after(world: World, it: Workload, caller: Caller) -> str:
+    """Like "after job 12 (prep), which runs; after the success of job 13, which waits in line"."""
+    if it.owner != caller.name and not caller.is_operator:
+        return "after other work, which has not ended"
+    waited_for = [dependency for dependency in it.after if dependency.workload in it.unmet]
+    more = f"; and after {len(waited_for) - MOST_NAMED} more" if len(waited_for) > MOST_NAMED else ""
+    said = (
+        f"after {'the success of ' if one.ok else ''}{_how_a_parent_stands(world, one.workload, caller)}"
+        for one in waited_for[:MOST_NAMED]
+    )
+    return "; ".join(said) + more
+
+
+def _how_a_parent_stands(world: World, id_: int, caller: Caller) -> str:
+    parent = world.workloads.get(id_)
+    member = None if parent is None else parent.member
+    if member is not None and member.array == id_:
+        its = [one for other in member.ids if (one := world.workloads.get(other)) is not None]
+        left = sum(1 for one in its if one.state is not State.ENDED)
+        return f"array {id_}, of which {member.of - left} of {member.of} have ended"
+    if parent is None:
+        return f"workload {id_}"
+    who = parent.title if may_see_names(world, parent, caller) else f"{parent.kind} {id_}"
+    return f"{who}, which {_stands(parent)}"
+
+
+def _stands(it: Workload) -> str:
+    if it.state is not State.QUEUED:
+        return "runs" if it.kind is Kind.JOB else "is in use"
+    said = {
+        WaitingReason.PAUSED: "is paused",
+        WaitingReason.DEPENDENCY: "waits for other work itself",
+        WaitingReason.NOT_BEFORE: "must not start yet",
+    }
+    return said.get(it.waiting or WaitingReason.DEVICES, "waits in line")
+
+
+def _waits_for_its_array(world: World, it: Workload, now: float) -> bool:
+    """Whether its own array, and no quota of others' making, is what one of an array waits for."""
+    if it.member is None or it.member.at_most is None:
+        return False
+    return Ledger(world, now).allowance(it).refusal(it.ask.devices) is None
+
+
+def _how_many_run(world: World, it: Workload) -> str:
+    """Like "2 of array 12 run, the most that was asked for at once"."""
+    member = it.member
+    if member is None:
+        return ""
+    running, most = world.members.get(member.array, 0), member.at_most or 0
+    how = ("runs", "is about to") if max(running, most) == 1 else ("run", "are about to")
+    more = "" if running >= most else f" or {how[1]}"
+    return f"{max(running, most)} of array {member.array} {how[0]}{more}, the most that was asked for at once"
 
 
 def _again_text(world: World, it: Workload, now: float) -> str:

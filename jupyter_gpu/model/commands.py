@@ -9,9 +9,9 @@ import msgspec
 
 from .devices import Card, Condition, Device
 from .jobs import Dependency, JobSpec
-from .nouns import Ask, Holder, Outcome
+from .nouns import Ask, Holder, Outcome, Workload
 from .policy import Policy
-from .states import EndReason, Kind
+from .states import Kind
 
 
 class Command(msgspec.Struct, frozen=True, kw_only=True, tag=True, omit_defaults=True):
@@ -37,8 +37,8 @@ class Submit(Command, frozen=True, kw_only=True, tag=True, omit_defaults=True):
     profile: str | None = None
     idempotency_key: str | None = None
     after: tuple[Dependency, ...] = ()
-    #: How those of `after` ended that the world keeps no more, by the store.
-    ends: dict[int, EndReason] = {}
+    #: Those of `after` (of an array all of it) that the world keeps no more, as the store has them.
+    past: tuple[Workload, ...] = ()
     #: One job for each of these sets of parameters, as text by name; so many of them at once.
     array: tuple[dict[str, str], ...] = ()
     at_most: int | None = None
@@ -96,12 +96,12 @@ class Reprioritise(Command, frozen=True, kw_only=True, tag=True, omit_defaults=T
 
 
 class Chain(Command, frozen=True, kw_only=True, tag=True, omit_defaults=True):
-    """A queued job comes after these from now on, and after nothing else. `ends` as in Submit."""
+    """A queued job comes after these from now on, and after nothing else. `past` as in Submit."""
 
     workload: int
     by: str
     after: tuple[Dependency, ...] = ()
-    ends: dict[int, EndReason] = {}
+    past: tuple[Workload, ...] = ()
 
 
 class Move(Command, frozen=True, kw_only=True, tag=True, omit_defaults=True):

@@ -78,7 +78,7 @@ class WorkloadView(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     failures: int = 0
     is_mine: bool = False
     after: tuple[Dependency, ...] = ()
-    #: Those of `after` whose end it still waits for.
+    #: Those of `after` that it still waits for.
     unmet: tuple[int, ...] = ()
     member: Member | None = None
     #: The recurring job that it is one time of.

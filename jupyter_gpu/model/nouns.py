@@ -148,7 +148,7 @@ class Workload(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     stalls: int = 0
     #: Instants of the preemptions of the last day, for the cap.
     preempted_at: tuple[float, ...] = ()
-    #: What it comes after, and whose end of these it still waits for.
+    #: What it comes after, and which of these it still waits for.
     after: tuple[Dependency, ...] = ()
     unmet: tuple[int, ...] = ()
     #: Its place in an array, and the recurring job that it is one time of.
@@ -166,8 +166,10 @@ class Workload(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def title(self) -> str:
-        """How texts name it: "job 12 (digits)"."""
-        return f"{self.kind} {self.id}" + (f" ({self.name})" if self.name else "")
+        """How texts name it: "job 12 (digits)", and in an array "job 14 (digits, 3 of 5 of array 12)"."""
+        place = "" if self.member is None else f"{self.member.index} of {self.member.of} of array {self.member.array}"
+        said = ", ".join(filter(None, (self.name, place)))
+        return f"{self.kind} {self.id}" + (f" ({said})" if said else "")
 
     @property
     def weight(self) -> int:

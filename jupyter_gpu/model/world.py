@@ -91,8 +91,8 @@ class World:
         self.keys: dict[tuple[str, str], int] = {}
         #: Queued workload -> its lane, save those that something of their own keeps from starting.
         self.lanes: dict[int, Lane] = {}
-        #: Workload -> the queued ones that still wait for its end, by id.
-        self.children: dict[int, tuple[int, ...]] = {}
+        #: Whom queued workloads still wait for, and who: (the id of a workload or of an array, who waits), in order.
+        self.children: list[tuple[int, int]] = []
         #: Array -> how many of it are live, where its owner said how many may be.
         self.members: dict[int, int] = {}
         #: The recurring jobs, by id.
@@ -155,7 +155,7 @@ class World:
             self._put_lane(workload)
             self.queued_by[workload.owner] = self.queued_by.get(workload.owner, 0) + 1
             for parent in workload.unmet:
-                self.children[parent] = tuple(sorted((*self.children.get(parent, ()), workload.id)))
+                insort(self.children, (parent, workload.id))
         elif workload.state is State.ENDED:
             self.ended[workload.id] = weight = workload.weight
             self.ended_weight += weight
@@ -185,9 +185,7 @@ class World:
             if left:
                 self.queued_by[workload.owner] = left
             for parent in workload.unmet:
-                others = tuple(id_ for id_ in self.children.pop(parent) if id_ != workload.id)
-                if others:
-                    self.children[parent] = others
+                del self.children[bisect_left(self.children, (parent, workload.id))]
             return
         self.ended_weight -= self.ended.pop(workload.id, 0)
         if workload.id in self.live:
@@ -294,6 +292,11 @@ class World:
         """The line, first to last."""
         workloads = self.workloads
         return (workloads[key[3]] for key in self.line)
+
+    def children_of(self, parent: int) -> tuple[int, ...]:
+        """The queued workloads that still wait for the end of a workload, or of an array, by id."""
+        begin = bisect_left(self.children, (parent,))
+        return tuple(child for _, child in self.children[begin : bisect_left(self.children, (parent + 1,))])
 
     def holders(self) -> Iterator[Workload]:
         """The live workloads, by id."""

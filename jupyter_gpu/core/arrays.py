@@ -1,0 +1,90 @@
+"""Arrays: one ask for many jobs that differ in parameters. All of them enter the line in one step, or none does."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+
+import msgspec
+
+from ..errors import InvalidAsk
+from ..model import JobSpec, Kind, Member, Submit, Workload, pack_bytes, typed_value, unpack_bytes
+
+#: The place of a job in its array, from 1: a placeholder beside those of its parameters.
+INDEX = "index"
+
+_NAME = re.compile(r"[A-Za-z_][\w.-]*", re.ASCII)
+
+
+def refuse_no_array(command: Submit) -> None:
+    """Refuse an array that cannot be meant: of what runs nothing, of unequal names, of equal jobs."""
+    if not command.array:
+        if command.at_most is not None:
+            raise InvalidAsk("at_most is for an array, and this is one job", hint="Leave it out.")
+        return
+    if command.kind is not Kind.JOB:
+        raise InvalidAsk("an array is of jobs, not of reservations", hint="Ask for one reservation.")
+    if command.at_most is not None and command.at_most < 1:
+        raise InvalidAsk(f"{command.at_most} at once would never start", hint="Allow 1 or more, or leave it out.")
+    names = command.array[0].keys()
+    for name in names:
+        if name == INDEX or not _NAME.fullmatch(name):
+            raise InvalidAsk(
+                f"an array's parameter cannot be called {name[:60]!a}",
+                hint=f"Use letters, digits, _, . and -; {INDEX!r} is the place in the array.",
+            )
+    seen: dict[frozenset[tuple[str, str]], int] = {}
+    for index, parameters in enumerate(command.array, 1):
+        if parameters.keys() != names:
+            raise InvalidAsk(
+                f"the parameters of the array differ: the first has {', '.join(names) or 'none'}, number {index} has "
+                f"{', '.join(parameters) or 'none'}",
+                hint="Give each of them a value of every parameter.",
+            )
+        twin = seen.setdefault(frozenset(parameters.items()), index)
+        if names and twin != index:
+            said = ", ".join(f"{name}={text}" for name, text in parameters.items())[:200]
+            raise InvalidAsk(f"numbers {twin} and {index} of the array are the same ({said})", hint="Leave one out.")
+
+
+def members(it: Workload, command: Submit) -> Iterator[Workload]:
+    """The jobs of an array, after the first of them: its ids follow, and a key is the first one's alone."""
+    of = len(command.array)
+    for index, parameters in enumerate(command.array, 1):
+        yield msgspec.structs.replace(
+            it,
+            id=it.id + index - 1,
+            spec=None if it.spec is None else member_spec(it.spec, parameters, index),
+            member=Member(array=it.id, index=index, of=of, at_most=command.at_most, parameters=parameters),
+            idempotency_key=it.idempotency_key if index == 1 else None,
+        )
+
+
+def member_spec(spec: JobSpec, parameters: Mapping[str, str], index: int) -> JobSpec:
+    """What one of an array runs: its values stand where `{name}` stood, in words and in values of variables.
+
+    Only its own names are replaced, each once: other braces are the command's own (a shell's, a format's). What all
+    would write to is told apart by its place: a checkpoint folder that names none of them gets it as a last part.
+    """
+    texts = {**parameters, INDEX: str(index)}
+    pattern = re.compile(rb"\{(" + b"|".join(re.escape(name.encode()) for name in texts) + rb")\}")
+    values = {name.encode(): text.encode("utf-8") for name, text in texts.items()}
+
+    def filled(text: str) -> str:
+        if "{" not in text and not text.startswith("base64:"):
+            return text
+        raw = unpack_bytes(text)
+        return pack_bytes(pattern.sub(lambda found: values[found[1]], raw)) if pattern.search(raw) else text
+
+    environment = {name: filled(text) for name, text in spec.environment.items()}
+    folder = None if spec.checkpoint_dir is None else filled(spec.checkpoint_dir)
+    if folder is not None and folder == spec.checkpoint_dir:
+        folder = pack_bytes(unpack_bytes(folder).rstrip(b"/") + b"/%d" % index)
+    return msgspec.structs.replace(
+        spec,
+        argv=tuple(map(filled, spec.argv)),
+        # The same object where it is the same: ten thousand copies would be kept in memory.
+        environment=spec.environment if environment == spec.environment else environment,
+        checkpoint_dir=folder,
+        parameters={**spec.parameters, **{name: typed_value(text) for name, text in parameters.items()}},
+    )

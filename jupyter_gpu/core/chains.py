@@ -1,0 +1,197 @@
+"""Chains: what a job comes after, and what becomes of those who wait when a workload ends, whatever ended it.
+
+A plain dependency is met by any end, save that of a job which was cancelled before it ever began: who asked for "after"
+wanted what it would have done, or left behind. One for success is met by success alone. What can be met no more ends
+as *dependency-unmet* in the same step, and with it whatever waits for that: nothing waits for what does not come.
+"""
+
+from __future__ import annotations
+
+from collections import ChainMap, deque
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+from ..errors import Conflict, InvalidAsk, NotFound
+from ..model import Dependency, EndReason, Kind, State, Workload, World
+from .events import Amended, Ended, Event
+from .lifecycle import evolve
+
+#: So much of a long path is told: where it begins is what helps.
+MOST_TOLD = 400
+
+_NEVER_BEGAN = frozenset({EndReason.CANCELLED, EndReason.DEPENDENCY_UNMET})
+
+
+class Links(NamedTuple):
+    """What a job comes after: each once, those it waits for, and one that it waits for in vain, if there is one."""
+
+    after: tuple[Dependency, ...]
+    unmet: tuple[int, ...]
+    broken: tuple[Workload, Dependency] | None
+
+
+def linked(world: World, after: Iterable[Dependency], past: Iterable[Workload]) -> Links:
+    """Look up what is to be waited for. `past` are those that the world keeps no more."""
+    wanted: dict[int, bool] = {}
+    for it in after:
+        wanted[it.workload] = wanted.get(it.workload, False) or it.ok
+    if not wanted:
+        return Links((), (), None)
+    known = ChainMap(world.workloads, {it.id: it for it in past})
+    merged = tuple(Dependency(workload=id_, ok=ok) for id_, ok in wanted.items())
+    unmet, broken = [], None
+    for dependency in merged:
+        parents = parents_of(known, dependency)
+        if dependency.ok and parents[0].kind is Kind.RESERVATION:
+            raise InvalidAsk(
+                f"{parents[0].title} cannot succeed: a reservation is given back", hint="Come after its end instead."
+            )
+        lost = next((it for it in parents if is_lost(it, dependency)), None)
+        if lost is not None:
+            broken = broken or (lost, dependency)
+        if any(it.state is not State.ENDED for it in parents):
+            unmet.append(dependency.workload)
+    return Links(merged, tuple(unmet), broken)
+
+
+def parents_of(known: Mapping[int, Workload], dependency: Dependency) -> list[Workload]:
+    """The workloads that a dependency names: one, or all of an array."""
+    ids = _named(known, dependency.workload)
+    found = [it for id_ in ids if (it := known.get(id_)) is not None]
+    if len(found) < len(ids):
+        raise NotFound(
+            f"there is no workload {dependency.workload}", hint="`jupyter gpu queue --all` lists what you may see."
+        )
+    return found
+
+
+def _named(known: Mapping[int, Workload], id_: int) -> Sequence[int]:
+    first = known.get(id_)
+    is_array = first is not None and first.member is not None and first.member.array == id_
+    return first.member.ids if is_array and first is not None and first.member is not None else (id_,)
+
+
+def is_lost(parent: Workload, dependency: Dependency) -> bool:
+    """Whether a workload has ended in a way that does not meet a dependency on it."""
+    if parent.state is not State.ENDED:
+        return False
+    if dependency.ok:
+        return parent.end is not EndReason.SUCCEEDED
+    return parent.attempt == 0 and parent.end in _NEVER_BEGAN
+
+
+def chained(world: World, it: Workload, links: Links) -> None:
+    """Refuse what a queued job cannot come after: itself, whoever waits for it, and what it would wait for in vain."""
+    path = _way_back(world, it, links.unmet)
+    if path:
+        raise Conflict(
+            f"{it.title} would wait for itself: {' → '.join(map(str, path))}, each after the next",
+            hint=f"Leave {path[1]} out, or let {path[-2]} come after something else first."
+            if path[1] != it.id
+            else "Leave it out.",
+        )
+    if links.broken is not None:
+        raise Conflict(
+            f"it would never start: {why_never(it, *links.broken)}", hint="Let it come after something else."
+        )
+
+
+def _way_back(world: World, it: Workload, unmet: Iterable[int]) -> list[int]:
+    """The shortest way from a job over what it would wait for back to itself; empty where there is none."""
+    before: dict[int, int] = {}
+    line = deque((id_, it.id) for waited_for in unmet for id_ in _queued_of(world, waited_for))
+    while line:
+        id_, child = line.popleft()
+        if id_ in before:
+            continue
+        before[id_] = child
+        if id_ == it.id:
+            path = [id_]
+            while (child := before[path[-1]]) != it.id:
+                path.append(child)
+            return [it.id, *reversed(path)]
+        line.extend((other, id_) for one in world.workloads[id_].unmet for other in _queued_of(world, one))
+    return []
+
+
+def _queued_of(world: World, waited_for: int) -> list[int]:
+    """Those of what is waited for that may wait for something themselves."""
+    ids = _named(world.workloads, waited_for)
+    return [id_ for id_ in ids if (it := world.workloads.get(id_)) is not None and it.state is State.QUEUED]
+
+
+def follow(world: World, events: Iterable[Event], now: float) -> list[Event]:
+    """What these events mean for those who wait for what has ended by them; the world is evolved by it.
+
+    Called for every command between what is its own and the planner's step, so it holds however something ended.
+    """
+    if not world.children:
+        return []
+    found: list[Event] = []
+    over = deque(it for e in events if isinstance(e, Ended) and (it := world.workloads.get(e.workload)) is not None)
+    while over:
+        parent = over.popleft()
+        array_is_over = _is_over(world, parent)
+        for child in _waiting_for(world, parent, array_is_over=array_is_over):
+            event = _after_end(world.workloads[child], parent, now, array_is_over=array_is_over)
+            if event is not None:
+                evolve(world, event)
+                found.append(event)
+            if isinstance(event, Ended):
+                over.append(world.workloads[child])
+    return found
+
+
+def _waiting_for(world: World, parent: Workload, *, array_is_over: bool) -> Iterable[int]:
+    """Whom an end concerns: of those who wait for an array none, while one after another of it succeeds."""
+    children = () if parent.member is not None and parent.member.array == parent.id else world.children_of(parent.id)
+    if parent.member is not None and (array_is_over or parent.end is not EndReason.SUCCEEDED):
+        children += world.children_of(parent.member.array)
+    return dict.fromkeys(children)
+
+
+def _after_end(child: Workload, parent: Workload, now: float, *, array_is_over: bool) -> Amended | Ended | None:
+    """What the end of one of those whom it waits for brings to a job."""
+    array = None if parent.member is None else parent.member.array
+    concerned = [it for it in child.after if it.workload in {parent.id, array} and it.workload in child.unmet]
+    for dependency in concerned:
+        if is_lost(parent, dependency):
+            detail = why_never(child, parent, dependency)
+            return Ended(at=now, workload=child.id, end=EndReason.DEPENDENCY_UNMET, detail=detail)
+    over = {it.workload for it in concerned if it.workload != array or array_is_over}
+    if not over:
+        return None
+    left = tuple(id_ for id_ in child.unmet if id_ not in over)
+    return Amended(at=now, workload=child.id, unmet=left, detail=f"{_name(parent, child)} ended ({parent.end})")
+
+
+def _is_over(world: World, member: Workload) -> bool:
+    """Whether all of an array have ended. The last are looked at first: mostly they are the last to end."""
+    ids = member.member.ids if member.member is not None else range(0)
+    found = (world.workloads.get(id_) for id_ in reversed(ids))
+    return all(it is None or it.state is State.ENDED for it in found)
+
+
+def why_never(child: Workload, parent: Workload, dependency: Dependency) -> str:
+    """The path in words: "job 12 (prep) was cancelled before it began, and job 13 was to come after it"."""
+    if parent.end is EndReason.DEPENDENCY_UNMET and parent.owner == child.owner:
+        said = parent.detail
+        if len(said) > MOST_TOLD:
+            said = said[:MOST_TOLD].rpartition(", and ")[0] + ", and so on"
+        return f"{said}, and {child.title} after {parent.kind} {parent.id}"
+    began = parent.attempt > 0 or parent.end is not EndReason.CANCELLED
+    how = _HOW.get(parent.end, f"ended ({parent.end})") if began else "was cancelled before it began"
+    what = "its success" if dependency.ok else "it"
+    return f"{_name(parent, child)} {how}, and {child.title} was to come after {what}"
+
+
+_HOW: dict[EndReason | None, str] = {
+    EndReason.CANCELLED: "was cancelled",
+    EndReason.FAILED: "failed",
+    EndReason.DEPENDENCY_UNMET: "waited in vain for something else",
+}
+
+
+def _name(parent: Workload, child: Workload) -> str:
+    """How a job's own words name another: what somebody else calls theirs is not for its owner to read."""
+    return parent.title if parent.owner == child.owner else f"{parent.kind} {parent.id}"

@@ -1,0 +1,337 @@
+"""Arrays: many jobs by one ask, all or none of them, so many at once as their owner says."""
+
+import pytest
+
+from jupyter_gpu.core.arrays import member_spec
+from jupyter_gpu.core.events import Evicted, Submitted
+from jupyter_gpu.core.status import view
+from jupyter_gpu.errors import Conflict, InvalidAsk, LimitExceeded
+from jupyter_gpu.model import (
+    Caller,
+    Cancel,
+    Chain,
+    Dependency,
+    EndReason,
+    Policy,
+    QuotaRule,
+    Scope,
+    State,
+    Submit,
+    WaitingReason,
+    pack_bytes,
+)
+from tests.world import CRASHED, HOUR, SAVED, Play, a_job, a_reservation, a_spec, differences, refolded
+
+ADA = Caller(name="ada", account="ada", scopes=frozenset({Scope.READ, Scope.SUBMIT}))
+
+
+def sweep(count: int = 3, **words) -> Submit:
+    """An array of jobs that differ in their seed."""
+    return a_job(**{"array": tuple({"seed": str(seed)} for seed in range(count)), **words})
+
+
+def submitted(play: Play, command: Submit) -> range:
+    """Submit an array and give its numbers."""
+    first = play.world.last_id + 1
+    play.do(command)
+    return play[first].member.ids
+
+
+def running(play: Play, ids: range) -> list[int]:
+    """Which of an array hold devices."""
+    return [id_ for id_ in ids if play[id_].is_live]
+
+
+def reason(play: Play, id_: int) -> str:
+    """The sentence that its owner reads."""
+    return view(play.world, play[id_], ADA, play.now, alone=True).reason
+
+
+def test_all_of_an_array_enter_the_line_in_one_step_with_ids_that_follow():
+    """Each knows its place, what tells it from the others, and texts say both."""
+    play = Play(2)
+    play.job("bob", name="before")
+    spec = a_spec(argv=("python", "train.py", "--seed={seed}", "--out=run-{index}"), environment={"SEED": "s{seed}"})
+
+    ids = submitted(play, sweep(name="digits", spec=spec))
+
+    assert list(ids) == [2, 3, 4]
+    last = play[4]
+    assert (last.member.array, last.member.index, last.member.of, last.member.parameters) == (2, 3, 3, {"seed": "2"})
+    assert last.title == "job 4 (digits, 3 of 3 of array 2)"
+    assert last.spec.argv == ("python", "train.py", "--seed=2", "--out=run-3")
+    assert (last.spec.environment, last.spec.parameters) == ({"SEED": "s2"}, {"seed": 2})
+    assert differences(refolded(play), play.world) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [("0.1", 0.1), ("1e-3", 0.001), ("5", 5), ("true", True), ("no", "no"), ("[1, 2]", [1, 2]), ('"5"', "5"), ("", "")],
+)
+def test_parameters_are_typed_as_json_and_stand_in_words_as_they_were_written(text, value):
+    """A notebook gets a number where a number was written; a command gets what was typed."""
+    found = member_spec(a_spec(argv=("run", "{x}")), {"x": text}, 1)
+
+    assert found.parameters == {"x": value}
+    assert found.argv == ("run", text)
+
+
+def test_only_an_arrays_own_names_are_replaced_and_each_once():
+    """Other braces are a shell's or a format's; a value that looks like a placeholder stays what it is."""
+    spec = a_spec(argv=("sh", "-c", "echo ${HOME} {lr} {other} {{lr}} %s{index}", "{}"), environment={"{lr}": "{lr"})
+
+    found = member_spec(spec, {"lr": "{index}"}, 7)
+
+    assert found.argv == ("sh", "-c", "echo ${HOME} {index} {other} {{index}} %s7", "{}")
+    assert found.environment == {"{lr}": "{lr"}
+
+
+def test_words_that_are_no_text_are_filled_in_too():
+    """A path in some old encoding arrives byte for byte, and what a value makes of a word is not misread."""
+    spec = a_spec(argv=("run", pack_bytes(b"/data/\xff/{seed}"), "{odd}"))
+
+    found = member_spec(spec, {"seed": "4", "odd": "base64:AAAA"}, 1)
+
+    assert found.argv == ("run", pack_bytes(b"/data/\xff/4"), pack_bytes(b"base64:AAAA"))
+
+
+@pytest.mark.parametrize(
+    ("folder", "found"), [("/ck/{seed}", "/ck/4"), ("/ck", "/ck/2"), ("/ck/", "/ck/2"), (None, None)]
+)
+def test_no_two_of_an_array_write_into_one_checkpoint_folder(folder, found):
+    """A folder that names no placeholder is the parent of one for each."""
+    assert member_spec(a_spec(checkpoint_dir=folder), {"seed": "4"}, 2).checkpoint_dir == found
+
+
+def test_what_is_the_same_for_all_is_kept_once():
+    """Ten thousand copies of an environment would be kept in memory."""
+    spec = a_spec(environment={"A": "b"})
+
+    assert member_spec(spec, {"seed": "1"}, 1).environment is spec.environment
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ({"array": ({"a": "1"}, {"b": "1"})}, "the parameters of the array differ: the first has a, number 2 has b"),
+        ({"array": ({"a": "1"}, {})}, "number 2 has none"),
+        ({"array": ({"a": "1", "b": "2"}, {"b": "2", "a": "1"})}, r"numbers 1 and 2 of the array are the same \(b=2"),
+        ({"array": ({"index": "1"},)}, "cannot be called 'index'"),
+        ({"array": ({"a b": "1"},)}, "cannot be called 'a b'"),
+        ({"array": ({"a": "1"},), "at_most": 0}, "0 at once would never start"),
+        ({"at_most": 2}, "at_most is for an array"),
+    ],
+)
+def test_an_array_that_cannot_be_meant_is_refused_whole(words, said):
+    """Nothing of it enters the line."""
+    play = Play(1)
+
+    with pytest.raises(InvalidAsk, match=said):
+        play.do(a_job(**words))
+    assert play.world.workloads == {}
+
+
+def test_an_array_without_parameters_differs_by_its_places():
+    """The same command so many times, each with its index."""
+    play = Play(1)
+
+    ids = submitted(play, a_job(array=({}, {}, {}), spec=a_spec(argv=("run", "{index}"))))
+
+    assert [play[id_].spec.argv[1] for id_ in ids] == ["1", "2", "3"]
+
+
+def test_an_array_is_of_jobs():
+    """A person reserves once."""
+    with pytest.raises(InvalidAsk, match="an array is of jobs"):
+        Play(1).do(a_reservation(array=({}, {})))
+
+
+def test_all_of_an_array_count_for_the_most_that_may_wait():
+    """All or nothing: not as many as there is room for."""
+    play = Play(1, Policy(most_queued=4))
+    play.job(paused=True)
+
+    with pytest.raises(LimitExceeded, match="ada has 1 workloads waiting already; 4 more would be above 4"):
+        play.do(sweep(4))
+    assert list(play.world.workloads) == [1]
+    assert len(submitted(play, sweep(3))) == 3
+
+
+def test_a_key_makes_a_repeated_array_the_same_array():
+    """Its first has the key; another command, or an array of another size, is a slip."""
+    play = Play(1)
+    spec = a_spec(argv=("run", "{seed}"))
+    submitted(play, sweep(3, spec=spec, idempotency_key="k"))
+
+    assert play.do(sweep(3, spec=spec, idempotency_key="k")) == []
+    for other in (sweep(2, spec=spec, idempotency_key="k"), a_job(spec=a_spec(argv=("run", "0")), idempotency_key="k")):
+        with pytest.raises(Conflict, match="runs something else"):
+            play.do(other)
+    assert [play[id_].idempotency_key for id_ in (1, 2, 3)] == ["k", None, None]
+
+
+def test_at_most_so_many_of_an_array_run_at_once():
+    """The next starts when one has ended; others' work passes meanwhile."""
+    play = Play(4)
+    ids = submitted(play, sweep(5, at_most=2))
+    assert running(play, ids) == [1, 2]
+    assert [play.waiting(id_) for id_ in ids][2:] == [WaitingReason.QUOTA] * 3
+    assert play.state(play.job("ada")) is State.ACTIVE
+
+    play.start(1)
+    play.exit(1)
+
+    assert running(play, ids) == [2, 3]
+    assert differences(refolded(play), play.world) == []
+
+
+def test_the_sentence_says_that_it_was_asked_for():
+    """No quota of anybody's: its owner's own word."""
+    play = Play(4)
+    ids = submitted(play, sweep(5, at_most=2))
+    assert reason(play, ids[-1]).startswith(
+        "2 of array 1 run, the most that was asked for at once. It starts when one of them has ended."
+    )
+    ids = submitted(play, sweep(2, at_most=1))
+    assert reason(play, ids[-1]).startswith("1 of array 6 runs, the most that was asked for at once.")
+
+
+def test_a_quota_that_keeps_it_too_is_what_is_said():
+    """More of the array may run, but nothing more of its owner."""
+    play = Play(4, Policy(quotas=(QuotaRule(user="*", devices=1),)))
+    ids = submitted(play, sweep(3, at_most=2))
+
+    assert running(play, ids) == [1]
+    assert reason(play, ids[1]).startswith("The quota is held already")
+
+
+def test_one_that_is_leaving_counts_until_its_devices_are_clear():
+    """It is not over before that."""
+    play = Play(2)
+    ids = submitted(play, sweep(2, at_most=1))
+    play.start(1)
+
+    play.exit(1, clear=False)
+    assert play.waiting(ids[1]) is WaitingReason.QUOTA
+    play.clear(1)
+
+    assert running(play, ids) == [2]
+
+
+def test_no_more_is_made_free_than_may_run():
+    """With one at once, the second moves nobody for a device that it may not have."""
+    play = Play(2)
+    for _ in range(2):
+        play.running("bob", queue="deferred")
+    play.later(HOUR)
+
+    ids = submitted(play, sweep(3, at_most=1))
+    play.later(1)
+
+    assert [play.waiting(id_) for id_ in ids] == [WaitingReason.CLEARING, WaitingReason.QUOTA, WaitingReason.QUOTA]
+    assert len([it for it in play.events if isinstance(it, Evicted)]) == 1
+    assert reason(play, ids[1]).startswith("1 of array 3 runs or is about to, the most that was asked for at once.")
+
+
+def test_a_preempted_member_keeps_its_place_in_the_array():
+    """It goes on as the same of the same array, before those behind it."""
+    play = Play(1)
+    ids = submitted(play, sweep(3, at_most=1, queue="deferred"))
+    play.start(1)
+    play.later(HOUR)
+    reservation = play.reservation()
+    play.exit(1, SAVED)
+    assert (play.state(1), play[1].member.index) == (State.QUEUED, 1)
+    assert running(play, ids) == []
+
+    play.do(Cancel(workload=reservation, by="bob"))
+    play.clear(reservation)
+
+    assert running(play, ids) == [1]
+    assert play[1].title == "job 1 (1 of 3 of array 1)"
+
+
+def test_a_paused_or_later_member_counts_like_the_others_once_it_may_start():
+    """What kept it is over, and still only so many run."""
+    play = Play(4)
+    ids = submitted(play, sweep(3, at_most=1, not_before=play.now + HOUR))
+    assert [play.waiting(id_) for id_ in ids] == [WaitingReason.NOT_BEFORE] * 3
+
+    play.later(HOUR + 1)
+
+    assert [play.waiting(id_) for id_ in ids] == [None, WaitingReason.QUOTA, WaitingReason.QUOTA]
+
+
+def test_a_job_after_an_array_waits_for_all_of_it():
+    """It is named by its first, and means the whole."""
+    play = Play(2)
+    ids = submitted(play, sweep(3, name="digits"))
+    last = play.job(devices=0, after=(Dependency(workload=ids[0]),))
+    assert reason(play, last).startswith("It comes after array 1, of which 0 of 3 have ended.")
+
+    for id_ in reversed(ids):
+        assert play.waiting(last) is WaitingReason.DEPENDENCY
+        for it in running(play, ids):
+            if play[it].started_at is None:
+                play.start(it)
+        if not play[id_].is_live:
+            play.exit(next(iter(running(play, ids))))
+        else:
+            play.exit(id_)
+
+    assert play.state(last) is State.ACTIVE
+
+
+def test_the_success_of_an_array_is_the_success_of_all_of_it():
+    """The first that fails decides, while others still run; one in its middle can be named by itself."""
+    play = Play(3)
+    ids = submitted(play, sweep(3))
+    strict = play.job(devices=0, after=(Dependency(workload=ids[0], ok=True),))
+    plain = play.job(devices=0, after=(Dependency(workload=ids[0]),))
+    of_one = play.job(devices=0, after=(Dependency(workload=ids[1], ok=True),))
+
+    play.exit(ids[1], CRASHED)
+
+    words = "job 2 (2 of 3 of array 1) failed, and job {} was to come after its success"
+    assert (play[strict].end, play[strict].detail) == (EndReason.DEPENDENCY_UNMET, words.format(strict))
+    assert (play[of_one].end, play[of_one].detail) == (EndReason.DEPENDENCY_UNMET, words.format(of_one))
+    assert play.waiting(plain) is WaitingReason.DEPENDENCY
+    play.exit(ids[0])
+    play.exit(ids[2])
+    assert play.state(plain) is State.ACTIVE
+
+
+def test_an_array_comes_after_others_as_a_whole_and_ends_as_a_whole():
+    """Each of its jobs waits, and each is told why it will not start."""
+    play = Play(4)
+    first = play.running(name="prep")
+    ids = submitted(play, sweep(3, after=(Dependency(workload=first, ok=True),)))
+    assert [play.waiting(id_) for id_ in ids] == [WaitingReason.DEPENDENCY] * 3
+
+    play.exit(first, CRASHED)
+
+    assert {play[id_].end for id_ in ids} == {EndReason.DEPENDENCY_UNMET}
+    assert play[4].detail == ("job 1 (prep) failed, and job 4 (3 of 3 of array 2) was to come after its success")
+
+
+def test_one_of_an_array_cannot_come_after_its_array():
+    """It would wait for itself, whichever of them it is."""
+    play = Play(1)
+    ids = submitted(play, sweep(3, paused=True))
+
+    with pytest.raises(Conflict, match="would wait for itself: 3 → 3, each after the next"):
+        play.do(Chain(workload=ids[2], by="ada", after=(Dependency(workload=ids[0]),)))
+    outside = play.job(paused=True, after=(Dependency(workload=ids[0]),))
+    with pytest.raises(Conflict, match="would wait for itself: 2 → 4 → 2, each after the next"):
+        play.do(Chain(workload=ids[1], by="ada", after=(Dependency(workload=outside),)))
+
+
+def test_a_step_with_a_bounded_array_of_ten_thousand_looks_at_one_of_them():
+    """All that wait are alike, so they get one answer: such a line costs no more than any other."""
+    play = Play(2)
+    play.do(sweep(10_000, at_most=1))
+    play.start(1)
+    assert len({id(lane) for lane in play.world.lanes.values()}) == 1
+    assert sum(isinstance(it, Submitted) for it in play.events) == 10_000
+
+    assert play.exit(1) == ["released 1", "ended (succeeded) 1", "granted 2"]
