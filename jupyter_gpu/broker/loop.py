@@ -291,7 +291,7 @@ class Loop:
             for event in events:
                 evolve(overlay, event)
                 records.append(Record(number=overlay.revision, digest=digest, event=event))
-            answers.append((waiting, Answer(workload=_about(overlay, waiting.command), events=tuple(events))))
+            answers.append((waiting, Answer(workload=_about(overlay, waiting.command, events), events=tuple(events))))
         if records and not await self._commit(records, overlay, [waiting for waiting, _ in answers]):
             return
         self.world, self._digest = overlay, digest
@@ -381,12 +381,12 @@ class Loop:
                 await self.handle(Tick())
 
 
-def _about(world: World, command: Command) -> int | None:
+def _about(world: World, command: Command, events: Iterable[Event]) -> int | None:
     if not isinstance(command, Submit):
         return getattr(command, "workload", None)
-    if command.idempotency_key is not None:
-        return world.keys[command.owner, command.idempotency_key]
-    return world.last_id
+    # Of an array its first; where nothing was submitted, the key was used before.
+    first = (event.it.id for event in events if isinstance(event, Submitted))
+    return next(first, world.keys.get((command.owner, command.idempotency_key or "")))
 
 
 def _closed() -> BrokerUnavailable:
