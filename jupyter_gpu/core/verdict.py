@@ -8,9 +8,8 @@ goes elsewhere, and costs none of its owner's retries (MFlowCode/MFC#1748).
 
 from __future__ import annotations
 
-import msgspec
-
 from ..model import Condition, EndReason, EvictionReason, Kind, Outcome, Workload, World
+from ..units import format_seconds
 from .events import Ended, Requeued
 
 EXIT_REQUEUE = 75
@@ -74,13 +73,21 @@ def _of_evicted(world: World, it: Workload, outcome: Outcome, now: float) -> Req
     if eviction is EvictionReason.TIMED_OUT and outcome.progressed and it.timeouts < world.policy.timeouts:
         return Requeued(at=now, workload=it.id, cause="timed-out", detail="time limit reached; goes on from there")
     if eviction is EvictionReason.HUNG and it.failures < world.policy.failures:
-        return Requeued(at=now, workload=it.id, cause="failed", detail="it hung")
+        return Requeued(at=now, workload=it.id, cause="failed", detail=it.detail or "it hung")
     if eviction in COMES_BACK and not (eviction is EvictionReason.DEVICE_LOST and it.losses >= world.policy.losses):
-        forced = "ended by force: " + ", ".join(outcome.forced) if outcome.forced else ""
+        forced = "ended by force: " + ", ".join(outcome.forced) if outcome.forced else _how_it_left(it, outcome)
         # Away from hardware that failed; once it is well again it is as good as any.
         away = now if _is_on_bad_hardware(world, it) else None
         return Requeued(at=now, workload=it.id, cause=str(eviction), detail=forced, avoid_until=away)
     return Ended(at=now, workload=it.id, end=END_OF[eviction], detail=it.detail)
+
+
+def _how_it_left(it: Workload, outcome: Outcome) -> str:
+    """How much of its grace it needed: what its owner goes by who wonders whether it is enough."""
+    if outcome.yield_seconds is None or it.yield_by is None or it.evicted_at is None:
+        return ""
+    left, had = format_seconds(outcome.yield_seconds), format_seconds(it.yield_by - it.evicted_at)
+    return f"it left {left} after the notice, of the {had} that it had"
 
 
 def _of_attempt(world: World, it: Workload, outcome: Outcome, now: float) -> Requeued | Ended:
@@ -160,4 +167,4 @@ def _is_same_crash(before: Outcome | None, outcome: Outcome) -> bool:
 
 
 def _mark_of(outcome: Outcome) -> Outcome:
-    return msgspec.structs.replace(outcome, ended_at=None, forced=(), noticed=False, progressed=False)
+    return Outcome(end=outcome.end, exit_code=outcome.exit_code, signal=outcome.signal, detail=outcome.detail)

@@ -86,6 +86,8 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     to_step: int | None = None
     #: How long it had worked since that checkpoint (since its start without one): what another attempt repeats.
     unsaved_seconds: float | None = None
+    #: From the notice to the end of its main process; None where no notice reached it.
+    yield_seconds: float | None = None
 
 
 class Workload(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from jupyter_gpu.broker.engines.verdict import judge
@@ -251,3 +252,45 @@ def test_the_old_place_in_line_is_kept():
     assert play.clear(reservation)[-1] == f"granted {job}"
     assert play.state(later) is State.QUEUED
     assert play.exit(job, DONE)[-1] == f"granted {later}"
+
+
+def test_the_same_crash_is_the_same_whatever_it_had_saved_and_however_long_it_ran():
+    """What an attempt worked in vain differs each time, and is no other crash."""
+    play = Play(1)
+    job = play.job(spec=a_spec(retries=9))
+    crashes = [
+        Outcome(end=EndReason.FAILED, exit_code=1, from_step=step, to_step=step, unsaved_seconds=10.0 + step)
+        for step in (1, 2)
+    ]
+
+    assert after(play, job, *crashes) is State.ENDED
+    assert "the same twice" in play[job].detail
+
+
+def test_work_that_is_done_again_is_summed_over_the_attempts_that_were_requeued():
+    """What a job had not saved when it left is what the next attempt repeats; at the end nothing is repeated."""
+    play = Play(1)
+    job = play.running()
+
+    for unsaved in (30.0, None, 12.5):
+        play.later(HOUR)
+        urgent = play.reservation()
+        play.exit(job, msgspec.structs.replace(SAVED, unsaved_seconds=unsaved))
+        play.do(Release(workload=urgent, by="bob"))
+        play.clear(urgent)
+        play.start(job)
+    play.exit(job, msgspec.structs.replace(DONE, unsaved_seconds=100.0))
+
+    assert (play.state(job), play[job].attempt, play[job].repeated_seconds) == (State.ENDED, 4, 42.5)
+
+
+def test_a_preempted_job_says_how_long_it_took_to_leave_of_the_time_it_had():
+    """So its owner sees whether the grace is enough for the save."""
+    play = Play(1)
+    job = play.running()
+    play.later(HOUR)
+    play.reservation()
+
+    play.exit(job, msgspec.structs.replace(SAVED, yield_seconds=40.2))
+
+    assert play[job].detail == "it left 40s after the notice, of the 2m that it had"

@@ -37,11 +37,16 @@ class Ending:
         #: When the notice reached the first process; None where it never did.
         self.noticed_at: float | None = None
         self.noticed: list[str] = []
+        self._noticed_when = 0.0
 
     @property
     def forced(self) -> list[str]:
         """What had to be ended by SIGKILL, as "name (pid)"."""
         return list(self._forced.values())
+
+    def since_notice(self) -> float | None:
+        """So many seconds are gone since the notice, whatever the clock of the wall has done; None without one."""
+        return None if self.noticed_at is None else round(time.monotonic() - self._noticed_when, 3)
 
     def look(self) -> None:
         """Take a new order, if there is one."""
@@ -116,7 +121,8 @@ class Ending:
         for pid in notice.targets(os.getpid(), candidates):
             if procs.send(tree[pid], signal.SIGTERM):
                 self.noticed.append(f"{tree[pid].name} ({pid})")
-                self.noticed_at = self.noticed_at or time.time()
+                if self.noticed_at is None:
+                    self.noticed_at, self._noticed_when = time.time(), time.monotonic()
         self._notice_owed = not self.noticed
 
     def _kill(self, cgroups: list[str]) -> None:

@@ -215,7 +215,7 @@ class _Supervisor:
             signal_number = os.WTERMSIG(self.status)
         elif self.status is not None:
             code = os.WEXITSTATUS(self.status)
-        at, ran_seconds = time.time(), round(time.monotonic() - self.began, 3)
+        at, ran_seconds, yielded = time.time(), round(time.monotonic() - self.began, 3), self.ending.since_notice()
         if "step" in self.findings:
             self.outcome = self._launch_failed()
         elif code and isolation.never_got_inside(self.spec, self.findings) and not self.ending.order:
@@ -228,7 +228,7 @@ class _Supervisor:
             self.outcome |= saved.look(self.spec, before, ran_seconds=ran_seconds, ended_at=at)
             if why := self.outcome.pop("why", ""):
                 self.outcome["detail"] += f"; {why}"
-        self.outcome["ended_at"] = at
+        self.outcome |= {"ended_at": at, "yield_seconds": yielded}
         if self.tree_gone:
             cgroup.remove(self.spec["cgroups"])
             self.log.close()
