@@ -14,6 +14,7 @@ import msgspec
 
 from ..errors import Conflict, InvalidAsk, LimitExceeded, NotFound
 from ..model import (
+    AddRecurring,
     Cancel,
     Chain,
     Command,
@@ -23,6 +24,8 @@ from ..model import (
     EndReason,
     EvictionReason,
     Extend,
+    Fire,
+    FireNow,
     Forget,
     Kind,
     LetGo,
@@ -30,7 +33,9 @@ from ..model import (
     Move,
     Outcome,
     Pause,
+    PauseRecurring,
     Release,
+    RemoveRecurring,
     Reprioritise,
     SeeAboveShare,
     SeeCondition,
@@ -47,7 +52,7 @@ from ..model import (
     Workload,
     World,
 )  # fmt: skip
-from . import observed
+from . import observed, recurring
 from .admission import LONGEST_SECONDS, submit
 from .chains import chained, follow, linked
 from .conditions import after_word
@@ -290,6 +295,11 @@ _RULES: dict[type[Command], Callable[..., list[Event]]] = {
     Drain: _drain,
     Forget: _forget,
     LoadPolicy: _load_policy,
+    AddRecurring: recurring.add,
+    Fire: recurring.fire,
+    FireNow: recurring.fire_now,
+    PauseRecurring: recurring.pause,
+    RemoveRecurring: recurring.remove,
     Tick: observed.tick,
     SeeDevices: observed.see_devices,
     SeeAboveShare: observed.see_above_share,
