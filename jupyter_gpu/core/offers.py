@@ -1,7 +1,4 @@
-"""What an ask by a profile would come to now: it is decided on a copy of the world, which is then thrown away.
-
-So it says what the broker would do, quota, line and preemption with it, and not what a page could guess of devices.
-"""
+"""What an ask by a profile would come to now, as `trial` finds it: not what a page could guess of devices."""
 
 from __future__ import annotations
 
@@ -23,15 +20,13 @@ from ..model import (
     World,
 )
 from ..units import format_at, format_seconds, hours_apart
-from .decide import decide
-from .events import Evicted
 from .forecast import ahead_of
-from .lifecycle import evolve
 from .outlook import expected_start_at
 from .placement import has_room, is_well, suits
 from .quota import HOUR_MS, Ledger, available_again_at, bind
 from .sentences import why
 from .status import profile_view
+from .trial import tried
 
 
 def offer(
@@ -52,14 +47,10 @@ def offer(
         blind=blind,
     )
     try:
-        events = decide(world, command, now)
+        trial, (it, *_), evicts = tried(world, command, now)
     except GpuError as error:
         body = error.to_body()
         return OfferView(profile=shown, starts_now=False, refused=body["message"] or "", hint=body.get("hint") or "")
-    trial = world.copy()
-    for event in events:
-        evolve(trial, event)
-    it = trial.workloads[trial.last_id]
     ahead = ahead_of(trial, it) if it.state is State.QUEUED else None
     at = None if ahead is None else expected_start_at(trial, it, now, ahead)
     over = _over(trial, it, now) if it.waiting in (WaitingReason.QUOTA, WaitingReason.BUDGET) else None
@@ -70,7 +61,7 @@ def offer(
         waiting=it.waiting if it.state is State.QUEUED else None,
         ahead=ahead,
         expected_start_at=at,
-        yielding=sum(1 for event in events if isinstance(event, Evicted) and event.evicted_for == it.id),
+        yielding=len(evicts),
         why=over[0] if over else "" if ahead is None else why(trial, it, caller, now, says_when=at is None),
         never=over is not None and over[1],
         free=sum(1 for device in kin if is_well(device) and has_room(world, device, it.ask)),

@@ -5,9 +5,11 @@ Only the kind of a wait is state. Place, who is ahead and the sentence are made 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import product
 from typing import Any, NamedTuple
+
+import msgspec
 
 from ..model import (
     EACH,
@@ -32,6 +34,7 @@ from .forecast import ahead_of
 from .moment import Moment
 from .names import may_see_names
 from .outlook import expected_start_at
+from .placement import suits
 from .quota import HOUR_MS, Binding, available_again_at, bind
 from .sentences import sentence, why
 from .victims import is_in_overtime
@@ -93,6 +96,7 @@ def view(
         detail=it.detail if may_look else "",
         preemptions=len(it.preempted_at),
         is_mine=is_mine,
+        **(_of_owner(world, it) if may_look else _of_stranger(it) if names else {}),
         command=it.spec.brief() if may_look and it.spec is not None else "",
         spec=it.spec if alone and may_look else None,
     )
@@ -114,6 +118,17 @@ _SEEN_BY_ALL = (
     "id", "kind", "state", "queue", "ask", "submitted_at", "priority", "waiting", "paused", "lifted", "not_before",
     "back_off_until", "attempt", "started_at", "end", "ended_at", "failures",
 )  # fmt: skip
+
+
+def _of_owner(world: World, it: Workload) -> dict[str, Any]:
+    """What of it is for its owner and for operators."""
+    fields = {name: getattr(it, name) for name in ("after", "unmet", "member", "recurring", "repeated_seconds")}
+    return {**fields, "progress": world.progress.get(it.id)}
+
+
+def _of_stranger(it: Workload) -> dict[str, Any]:
+    """Which jobs are one array may be seen with their names; what tells them from each other is their owner's."""
+    return {} if it.member is None else {"member": msgspec.structs.replace(it.member, parameters={})}
 
 
 def _of_lease(lease: Lease | None) -> dict[str, Any]:
@@ -214,9 +229,39 @@ def line_of(moment: Moment, caller: Caller, now: float) -> Line:
 
 def quota_views(moment: Moment, caller: Caller) -> tuple[QuotaView, ...]:
     """Every bound that concerns the caller: what is held or used, what is allowed, when there is room again."""
+    world = moment.world
+    teams = world.policy.teams_of(caller.name, caller.groups)
+    there = sorted({it.device_class for it in world.devices.values()})
+    found: list[QuotaView] = []
+    for number, rule in enumerate(world.policy.quotas):
+        queues = [it.name for it in world.policy.queues] if rule.queue == EACH else [rule.queue or ""]
+        classes = there if rule.device_class == EACH else [rule.device_class]
+        found += _quota_views(moment, number, rule, caller.name, product(queues, classes, teams))
+    return tuple(found)
+
+
+def quota_views_of(moment: Moment, it: Workload) -> tuple[QuotaView, ...]:
+    """The bounds that one workload counts for: by the classes of what it holds, or of all that would serve it."""
+    devices = moment.world.devices
+    if it.ask.devices == 0:
+        return ()
+    its = [device for device in devices.values() if suits(device, it.ask)]
+    if it.lease is not None:
+        its = [devices[uuid] for uuid in it.lease.devices]
+    classes: set[str | None] = {device.device_class for device in its}
+    classes = classes or {it.ask.device_class}
+    uses = [(it.queue, device_class, it.team) for device_class in sorted(classes, key=str)]
+    rules = enumerate(moment.world.policy.quotas)
+    return tuple(found for number, rule in rules for found in _quota_views(moment, number, rule, it.owner, uses))
+
+
+def _quota_views(
+    moment: Moment, number: int, rule: QuotaRule, owner: str, uses: Iterable[tuple[str, str | None, str]]
+) -> Iterator[QuotaView]:
+    """What a rule binds of somebody's uses (queue, class, team), each once, with a title that tells it from others."""
     world, ledger = moment.world, moment.ledger
-    return tuple(
-        QuotaView(
+    for binding, title in _bindings(number, rule, owner, uses):
+        yield QuotaView(
             rule=title,
             devices_held=ledger.held(binding),
             devices_allowed=rule.devices if rule.devices is not None else rule.share_devices,
@@ -225,21 +270,14 @@ def quota_views(moment: Moment, caller: Caller) -> tuple[QuotaView, ...]:
             window_seconds=None if rule.gpu_hours is None else rule.window_seconds,
             available_again_at=available_again_at(world, number, binding, moment.now, ledger),
         )
-        for number, rule in enumerate(world.policy.quotas)
-        for binding, title in _bindings(world, number, rule, caller)
-    )
 
 
-def _bindings(world: World, number: int, rule: QuotaRule, caller: Caller) -> Iterator[tuple[Binding, str]]:
-    """What a rule binds of a caller, each once, with a title that tells one from the other."""
-    teams = world.policy.teams_of(caller.name, caller.groups)
-    queues = [it.name for it in world.policy.queues] if rule.queue == EACH else [rule.queue or ""]
-    classes = (
-        sorted({it.device_class for it in world.devices.values()}) if rule.device_class == EACH else [rule.device_class]
-    )
+def _bindings(
+    number: int, rule: QuotaRule, owner: str, uses: Iterable[tuple[str, str | None, str]]
+) -> Iterator[tuple[Binding, str]]:
     seen = set()
-    for queue, device_class, team in product(queues, classes, teams):
-        binding = bind(number, rule, caller.name, team, queue, device_class)
+    for queue, device_class, team in uses:
+        binding = bind(number, rule, owner, team, queue, device_class)
         if binding is None or binding in seen:
             continue
         seen.add(binding)
