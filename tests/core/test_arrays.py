@@ -13,6 +13,7 @@ from jupyter_gpu.model import (
     Dependency,
     EndReason,
     Policy,
+    Progress,
     QuotaRule,
     Scope,
     State,
@@ -324,6 +325,22 @@ def test_one_of_an_array_cannot_come_after_its_array():
     outside = play.job(paused=True, after=(Dependency(workload=ids[0]),))
     with pytest.raises(Conflict, match="would wait for itself: 2 → 4 → 2, each after the next"):
         play.do(Chain(workload=ids[1], by="ada", after=(Dependency(workload=outside),)))
+
+
+def test_what_tells_one_of_an_array_from_the_others_is_its_owners_to_see():
+    """Strangers may see that jobs belong together, where they may see names; what each comes after is not theirs."""
+    play = Play(1, Policy(names_are_public=True))
+    first = play.running()
+    ids = submitted(play, sweep(2, after=(Dependency(workload=first),)))
+    play.world.progress[ids[0]] = Progress(at=play.now, attempt=1, step=3)
+    eve = Caller(name="eve", account="eve", scopes=frozenset({Scope.READ}))
+    mine, theirs = (view(play.world, play[ids[0]], who, play.now) for who in (ADA, eve))
+
+    assert (mine.member, mine.after, mine.unmet) == (play[ids[0]].member, play[ids[0]].after, (first,))
+    assert mine.progress == play.world.progress[ids[0]]
+    assert (theirs.member.ids, theirs.member.parameters, theirs.after, theirs.progress) == (ids, {}, (), None)
+    play.world.policy = Policy(names_are_public=False)
+    assert view(play.world, play[ids[0]], eve, play.now).member is None
 
 
 def test_a_step_with_a_bounded_array_of_ten_thousand_looks_at_one_of_them():
