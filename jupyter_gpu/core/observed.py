@@ -22,6 +22,7 @@ from ..model import (
     SeeDevices,
     SeeExited,
     SeeHolderGone,
+    SeeHung,
     SeeIdle,
     SeeProbe,
     SeeStarted,
@@ -201,6 +202,16 @@ def see_idle(world: World, command: SeeIdle, now: float) -> list[Event]:
     if it is None or it.kind is not Kind.RESERVATION or it.state is not State.ACTIVE or it.outcome is not None:
         return []
     return [evicted(world, it, EvictionReason.IDLE, now, detail=command.detail)]
+
+
+def see_hung(world: World, command: SeeHung, now: float) -> list[Event]:
+    """A job that stands still is ended, with the grace of any eviction: it may still save."""
+    it = world.workloads.get(command.workload)
+    if it is None or it.kind is not Kind.JOB or it.state is not State.ACTIVE or it.outcome is not None:
+        return []
+    if it.started_at is None or command.attempt != it.attempt:
+        return []  # a late word of an earlier attempt
+    return [evicted(world, it, EvictionReason.HUNG, now, detail=command.detail)]
 
 
 def see_started(world: World, command: SeeStarted, now: float) -> list[Event]:

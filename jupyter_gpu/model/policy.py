@@ -54,6 +54,10 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     #: given back so much later, unless its owner says to keep it.
     idle_warn_seconds: int | None = 1200
     idle_release_seconds: int = 600
+    #: A job that reports nothing, prints nothing and leaves its devices idle is told of after so long; None never is.
+    #: It is started anew from its checkpoint after so long, where it does not say itself when; None never does.
+    hang_warn_seconds: int | None = 1800
+    hang_restart_seconds: int | None = None
     #: How long a device may take to be clear after its work ended, before it is quarantined.
     clear_seconds: int = 60
     preemptions_per_day: int = 5
@@ -202,6 +206,14 @@ def _number_problems(policy: Policy) -> list[str]:
         found.append(f"most_devices: {policy.most_devices} must be 1 or more, or None for no limit")
     if policy.keep_log_bytes is not None and policy.keep_log_bytes < 0:
         found.append(f"keep_log_bytes: {policy.keep_log_bytes} must be 0 or more, or None for a tenth of the disk")
+    found += [
+        f"{name}: {seconds} must be 1 or more, or None for never"
+        for name, seconds in (
+            ("hang_warn_seconds", policy.hang_warn_seconds),
+            ("hang_restart_seconds", policy.hang_restart_seconds),
+        )
+        if seconds is not None and seconds < 1
+    ]
     if policy.lapse_seconds <= policy.renew_seconds:
         found.append("lapse_seconds: it must be longer than renew_seconds, or every holder lapses between two renewals")
     return found

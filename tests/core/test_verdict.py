@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from jupyter_gpu.broker.engines.verdict import judge
-from jupyter_gpu.model import EndReason, LetGo, Outcome, Policy, Release, State, WaitingReason
+from jupyter_gpu.model import Cancel, EndReason, LetGo, Outcome, Policy, Release, SeeHung, State, WaitingReason
 from tests.world import CRASHED, DAY, DONE, HOUR, KERNEL, SAVED, Play, a_spec
 
 ASKED = Outcome(end=EndReason.FAILED, exit_code=75)
@@ -294,3 +294,33 @@ def test_a_preempted_job_says_how_long_it_took_to_leave_of_the_time_it_had():
     play.exit(job, msgspec.structs.replace(SAVED, yield_seconds=40.2))
 
     assert play[job].detail == "it left 40s after the notice, of the 2m that it had"
+
+
+def test_a_job_that_hangs_gets_its_notice_and_starts_anew_from_its_checkpoint():
+    """Within the budget of failures: what hangs each time is over as hung, with the words of who saw it."""
+    play = Play(1, Policy(failures=1))
+    job = play.running()
+
+    for told in (["evicted (hung)", "released", "requeued"], ["evicted (hung)", "released", "ended (hung)"]):
+        seen = SeeHung(workload=job, attempt=play[job].attempt, detail="it has been still since noon")
+        said = play.do(seen)
+        said += play.exit(job, Outcome(end=EndReason.FAILED, signal=15, noticed=True))
+        assert [it.removesuffix(f" {job}") for it in said if not it.startswith("granted")] == told
+        assert play[job].detail == "it has been still since noon"
+        if play.state(job) is State.ACTIVE:
+            play.start(job)
+    assert play[job].end is EndReason.HUNG
+
+
+def test_a_late_word_that_an_attempt_hangs_changes_nothing():
+    """Of an attempt before, of one that has not started, of one that leaves already or is over."""
+    play = Play(1)
+    job = play.job()
+    assert play.do(SeeHung(workload=job, attempt=1)) == []
+    play.start(job)
+    assert play.do(SeeHung(workload=job, attempt=2)) == []
+    play.do(Cancel(workload=job, by="ada"))
+    assert play.do(SeeHung(workload=job, attempt=1)) == []
+    play.exit(job)
+    assert play.do(SeeHung(workload=job, attempt=1)) == []
+    assert play.do(SeeHung(workload=99, attempt=1)) == []
