@@ -127,15 +127,19 @@ def _stands_at(face: Face) -> Callable[[WorkloadView], str]:
     return lambda it: how_it_stands(it, face.now())
 
 
-def wait_for_end(face: Face, workload: int) -> int:
-    """Wait for one job and end as it ended: 0 if it succeeded, 1 otherwise."""
-    with face.going_on(lambda: goes_on(face, workload)):
-        it = face.wait_for(workload, "ended", None)
+def wait_for_end(face: Face, ids: Sequence[int]) -> int:
+    """Wait for a job, or for all of an array: 0 if all succeeded, 1 otherwise. Each is told as it is waited for."""
+    from ..model import WorkloadPage
+
+    done: list[WorkloadView] = []
+    with face.going_on(lambda: goes_on(face, ids[len(done)])):
+        for workload in ids:
+            done.append(face.wait_for(workload, "ended", None))
+            if not face.as_json:
+                face.say(how_it_stands(done[-1], face.now()))
     if face.as_json:
-        face.document(it)
-    else:
-        face.say(how_it_stands(it, face.now()))
-    return exit_code_of(it, "ended")
+        face.document(done[0] if len(done) == 1 else WorkloadPage(items=tuple(done)))
+    return max(exit_code_of(it, "ended") for it in done)
 
 
 def exit_code_of(it: WorkloadView, until: str) -> int:

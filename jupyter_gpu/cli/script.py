@@ -13,7 +13,7 @@ import shutil
 import stat
 from collections.abc import Mapping, Sequence
 from pathlib import PurePath
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from ..environment import scrub, select
 from ..errors import InvalidAsk
@@ -64,15 +64,20 @@ def make_command(
     checkpoint_dir: str | None = None,
     retries: int | None = None,
     grace_seconds: int | None = None,
+    parameters: Mapping[str, Any] | None = None,
+    in_image: bool = False,
 ) -> Command:
     """Read a command line as the caller's shell would run it, here and now; refuse what could not run at all.
 
-    `text` is a script that is in no file: the word after the program only names it.
+    `text` is a script that is in no file: the word after the program only names it. What is `in_image` of a container
+    cannot be looked up here, so what is not found may well be there.
     """
     where = _folder(folder)
-    program = _find(argv[0], where, environ.get("PATH"))
+    recorded = {} if in_image else {"program": pack(_find(argv[0], where, environ.get("PATH")))}
     if text is None:
-        index, script, notes = _script(argv, where, environ.get("PATH"))
+        if not in_image:
+            _refuse_a_missing_script(argv, where, environ.get("PATH"))
+        index, script, notes = _script(argv, where)
     else:
         index, script, notes = 1, text, _notes_of_a_shell(argv)
     variables, given = _environment(environ, wanted)
@@ -84,15 +89,15 @@ def make_command(
         checkpoint_dir=None if checkpoint_dir is None else pack(os.path.expanduser(checkpoint_dir)),  # noqa: PTH111
         retries=retries,
         grace_seconds=grace_seconds,
-        recorded={"program": pack(program)},
+        parameters=dict(parameters or {}),
+        recorded=recorded,
     )
     return Command(spec, script, tuple(notes), given)
 
 
-def _script(argv: Sequence[str], folder: str, path: str | None) -> tuple[int | None, Script | None, list[str]]:
+def _script(argv: Sequence[str], folder: str) -> tuple[int | None, Script | None, list[str]]:
     """Find the submitted script and read it; with what the person who submits should know."""
     notes = _notes_of_a_shell(argv)
-    _refuse_a_missing_script(argv, folder, path)
     index = script_index(argv, folder)
     if index is None:
         return None, None, notes

@@ -96,8 +96,19 @@ def short_of(it: WorkloadView) -> str:
 
 
 def title(it: WorkloadView) -> str:
-    """Name a workload at the start of a sentence: "Job 12 (digits)"."""
-    return f"{str(it.kind).capitalize()} {it.id}" + (f" ({safe(it.name)})" if it.name else "")
+    """Name a workload at the start of a sentence: "Job 12 (digits)", "Job 14 (digits, 3 of 5 of array 12)"."""
+    said = ", ".join(filter(None, (safe(it.name or ""), place_text(it))))
+    return f"{str(it.kind).capitalize()} {it.id}" + (f" ({said})" if said else "")
+
+
+def place_text(it: WorkloadView) -> str:
+    """Say which of an array it is; empty where it is of none."""
+    return "" if it.member is None else f"{it.member.index} of {it.member.of} of array {it.member.array}"
+
+
+def ids_of(it: WorkloadView) -> range:
+    """Give the numbers of all that were asked for as one: of an array all of it."""
+    return range(it.id, it.id + 1) if it.member is None else it.member.ids
 
 
 def end_text(it: WorkloadView) -> str:

@@ -146,6 +146,7 @@ export interface Outcome {
   readonly from_step?: number | null;
   readonly to_step?: number | null;
   readonly unsaved_seconds?: number | null;
+  readonly yield_seconds?: number | null;
 }
 
 /** What is wrong with a device, the gravest first: of several at once the gravest is told. */

@@ -13,8 +13,10 @@ from jupyter_gpu.model import (
     BrokerView,
     Change,
     Condition,
+    Dependency,
     DevicePage,
     DeviceView,
+    DryRunView,
     EndReason,
     EventView,
     EvictionReason,
@@ -22,10 +24,15 @@ from jupyter_gpu.model import (
     JobSpec,
     Kind,
     MarkedView,
+    Member,
     Notice,
     Outcome,
+    Progress,
+    ProgressPage,
     QuotaPage,
     QuotaView,
+    RecurringBody,
+    RecurringView,
     State,
     Status,
     SubmitBody,
@@ -214,6 +221,8 @@ class FakeClient:
             name=body.name,
             queue=body.queue or ("interactive" if holds else "training"),
             ask=body.ask,
+            member=Member(array=15, index=1, of=len(body.array), at_most=body.at_most) if body.array else None,
+            after=body.after,
             state=State.ACTIVE if holds else State.QUEUED,
             devices=(self.lab.devices[2].uuid,) if holds else (),
             ends_at=NOW + 2 * HOUR if holds else None,
@@ -221,6 +230,45 @@ class FakeClient:
             reason="It holds GPU 2 until 16:05." if holds else "No GPU is free. You are first in queue training.",
         )
         return self.submitted
+
+    def dry_run(self, body: SubmitBody) -> DryRunView:
+        self._called("dry_run", body)
+        it = self.submit(body)
+        self.calls.pop()
+        return DryRunView(workload=it, jobs=max(1, len(body.array)), starts_now=0, quotas=self.lab.quotas)
+
+    def add_recurring(self, body: RecurringBody, *, keep: Iterable[str] = ()) -> RecurringView:
+        self._called("add_recurring", body, tuple(keep))
+        return RecurringView(
+            id=15,
+            owner="ada",
+            team="vision",
+            name=body.job.name,
+            command="train.py",
+            cron=body.cron,
+            timezone=body.timezone or "UTC",
+            overlap=body.overlap,
+            paused=False,
+            added_at=NOW,
+            next_at=NOW + HOUR,
+        )
+
+    def chain(self, workload_id: int, after: Iterable[Dependency]) -> WorkloadView:
+        self._called("chain", workload_id, after := tuple(after))
+        unmet = tuple(it.workload for it in after)
+        reason = "It comes after job 12 (digits), which runs." if after else "No GPU is free."
+        return msgspec.structs.replace(self._find(workload_id), after=after, unmet=unmet, reason=reason)
+
+    def progress(self, workload_id: int, attempt: int | None = None) -> ProgressPage:
+        self._called("progress", workload_id, attempt)
+        answer = self.answers.get("progress")
+        if isinstance(answer, ProgressPage):
+            return answer
+        points = (
+            Progress(at=NOW - 600 + 60 * step, attempt=2, step=step, of=50, numbers={"loss": 1 / step})
+            for step in range(1, 11)
+        )
+        return ProgressPage(attempt=attempt or 2, items=tuple(points))
 
     def workloads(
         self,

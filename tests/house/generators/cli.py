@@ -5,6 +5,7 @@ import inspect
 import click
 
 from jupyter_gpu.cli import PROGRAM, VERBS, gpu
+from jupyter_gpu.cli.sections import InSections
 from jupyter_gpu.errors import TREE
 
 TARGET = "docs/cli.md"
@@ -88,13 +89,19 @@ def _verb(verb: str, parent: click.Context) -> str:
     ctx = click.Context(command, info_name=verb, parent=parent)
     usage = " ".join([ctx.command_path, *command.collect_usage_pieces(ctx)])
     text = inspect.cleandoc(command.help)
-    options = "".join(
-        _option(param) for param in command.params if isinstance(param, click.Option) and param.opts != ["--json"]
-    )
-    table = f"\n| option | |\n|---|---|\n{options}"
     examples = inspect.cleandoc(command.epilog.replace("\b", "")).removeprefix("Examples:") if command.epilog else ""
     shown = f"\n```\n{inspect.cleandoc(examples)}\n```\n" if examples else ""
-    return f"## {verb}\n\n```\n{usage}\n```\n\n{text}\n{shown}{table if options else ''}"
+    return f"## {verb}\n\n```\n{usage}\n```\n\n{text}\n{shown}{_tables(command, ctx)}"
+
+
+def _tables(command: click.Command, ctx: click.Context) -> str:
+    """One table of the options, or one for each section where there are several."""
+    found = command.sections(ctx) if isinstance(command, InSections) else {"option": command.params}
+    tables = []
+    for title, params in found.items():
+        rows = [_option(it) for it in params if isinstance(it, click.Option) and not {"--json", "--help"} & {*it.opts}]
+        tables += [f"\n| {title} | |\n|---|---|\n{''.join(rows)}"] if rows else []
+    return "".join(tables)
 
 
 def _option(option: click.Option) -> str:

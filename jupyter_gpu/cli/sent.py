@@ -1,0 +1,88 @@
+"""What a person is told of what they submitted, or would submit."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from .base import Face
+from .batch import numbers_text
+from .text import command_line, ids_of, plural, safe, sentence, title, unpacked, why
+
+if TYPE_CHECKING:
+    from ..model import DryRunView, RecurringView, WorkloadView
+    from .script import Command
+
+
+def tell_sent(face: Face, it: WorkloadView, command: Command, *, is_known: bool) -> None:
+    """Say its number, what runs, and why it waits."""
+    if face.as_json:
+        face.document(it)
+        return
+    if is_known:
+        face.say(f"{title(it)} is there already (same key).")
+    else:
+        face.say(f"Submitted {_what(it)} to queue {safe(it.queue)}{_numbers(it)}.")
+        face.line(f"{'Each' if it.member is not None else 'It'} runs: {_line(command)}")
+    if it.reason:
+        face.say(sentence(it.reason))
+
+
+def _what(it: WorkloadView) -> str:
+    name = f" ({safe(it.name)})" if it.name else ""
+    return f"job {it.id}{name}" if it.member is None else f"array {it.member.array}{name}"
+
+
+def _numbers(it: WorkloadView) -> str:
+    ids = ids_of(it)
+    return "" if it.member is None else f": {plural(len(ids), 'job')}, {numbers_text(ids)}"
+
+
+def _line(command: Command) -> str:
+    return command_line(map(unpacked, command.spec.argv))
+
+
+def foretell(face: Face, found: DryRunView, command: Command) -> None:
+    """Say what would become of it: where it would stand, when it would start, what it takes, who would make room."""
+    from ..units import format_when
+    from .picture import quota_table
+
+    if face.as_json:
+        face.document(found)
+        return
+    it = found.workload
+    name = f" ({safe(it.name)})" if it.name else ""
+    face.say(f"Nothing is queued. It would be {plural(found.jobs, 'job')}{name} in queue {safe(it.queue)}.")
+    face.line(f"{'Each' if found.jobs > 1 else 'It'} would run: {_line(command)}")
+    if found.starts_now == found.jobs:
+        face.say("It would start now." if found.jobs == 1 else "All would start now.")
+    elif found.starts_now:
+        face.say(f"{found.starts_now} of them would start now.")
+    if it.state == "queued":
+        face.say(why(it))
+        if it.expected_start_at is not None:
+            face.say(f"Expected start: about {format_when(it.expected_start_at, face.now())}.")
+    if found.evicts:
+        face.say(f"To make room, {_list(found.evicts)} would have to yield.")
+    if found.quotas:
+        face.say("", "It would count for", quota_table(found.quotas, face.now()))
+
+
+def _list(ids: tuple[int, ...]) -> str:
+    *others, last = map(str, ids)
+    return f"{'workloads' if others else 'workload'} {' and '.join(filter(None, [', '.join(others), last]))}"
+
+
+def tell_recurring(face: Face, it: RecurringView, command: Command) -> None:
+    """Say its number, what runs, and when for the first time."""
+    from ..units import format_when
+
+    if face.as_json:
+        face.document(it)
+        return
+    name = f" ({safe(it.name)})" if it.name else ""
+    face.say(
+        f"Recurring job {it.id}{name} is queued by the calendar {safe(it.cron)}, in the time of {safe(it.timezone)}."
+    )
+    face.line(f"Each time it runs: {_line(command)}")
+    first = "never" if it.next_at is None else format_when(it.next_at, face.now())
+    face.say(f"The first time: {first}. `jupyter gpu recurring` lists what is queued so.")

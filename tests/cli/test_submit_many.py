@@ -1,0 +1,298 @@
+"""`submit` with all that goes beside a command: arrays, chains, parameters, containers, notifications, a dry run."""
+
+import msgspec
+import pytest
+
+from jupyter_gpu import errors
+from jupyter_gpu.model import Ask, Dependency, DryRunView, Member, State, WorkloadPage, WorkloadView
+from tests.cli.fake import HOUR, NOW, ended, lab, workload
+from tests.cli.test_submit import asked
+
+
+def dry(gpu):
+    """Give the body that was only tried."""
+    return next(call[1] for call in gpu.client.calls if call[0] == "dry_run")
+
+
+@pytest.fixture(autouse=True)
+def own_files(tmp_path, monkeypatch):
+    """A home without wishes, and a folder that is in no repository."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.delenv("XDG_CONFIG_HOME", raising=False)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+# -- arrays
+
+
+def test_an_array_is_told_with_its_numbers(gpu):
+    """Who submits many learns how many, and which numbers they have."""
+    words = ("--array", "lr=0.1,0.01", "seed=1..5", "--at-most", "2", "--name", "digits")
+    result = gpu("submit", *words, "--", "true", "--lr={lr}", "{seed}")
+
+    assert result.code == 0
+    assert result.out == (
+        "Submitted array 15 (digits) to queue training: 10 jobs, numbers 15 to 24.\n"
+        "Each runs: true '--lr={lr}' '{seed}'\n"
+        "No GPU is free. You are first in queue training.\n"
+    )
+    assert result.err == ""
+    body = asked(gpu)
+    assert body.spec.argv == ("true", "--lr={lr}", "{seed}")
+    assert body.array[0] == {"lr": "0.1", "seed": "1"}
+    assert (len(body.array), body.array[-1], body.at_most) == (10, {"lr": "0.01", "seed": "5"}, 2)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("--array", "lr=1,2", "seed=1..2", "true"),
+        ("--array=lr=1,2", "--array=seed=1..2", "true"),
+        ("--array", "lr=1,2", "--gpus", "1", "--array", "seed=1..2", "--", "true"),
+    ],
+)
+def test_an_array_takes_its_words_and_leaves_the_command(gpu, words):
+    """The words NAME=VALUES behind --array are its; the first that is none begins the command."""
+    assert gpu("submit", *words).code == 0
+    assert (len(asked(gpu).array), asked(gpu).spec.argv) == (4, ("true",))
+
+
+def test_options_of_the_command_are_not_spread(gpu):
+    """An --array of the command's own reaches it as it is."""
+    gpu("submit", "--", "true", "--array", "a=1", "b=2")
+
+    assert asked(gpu).spec.argv == ("true", "--array", "a=1", "b=2")
+    assert asked(gpu).array == ()
+
+
+def test_a_parameter_that_nothing_uses_is_told_before_it_is_sent(gpu):
+    """A slip in a name would else be ten jobs that are all alike."""
+    result = gpu("submit", "--array", "lr=1,2", "seed=1,2", "--", "true", "{lr}", "{sed}")
+
+    assert result.code == 0
+    assert "seed is used nowhere in the command" in result.err.lower()
+    assert "{sed} is no parameter of the array" in result.err
+
+
+def test_an_array_is_waited_for_as_a_whole(gpu):
+    """Exit 0 only if all of it succeeded; each end is told."""
+    from jupyter_gpu.model import EndReason
+
+    gpu.client.answers["wait 16"] = ended(16, EndReason.FAILED, detail="exit code 3")
+
+    result = gpu("submit", "--array", "seed=1..3", "--wait", "--", "true", "{seed}")
+
+    assert result.code == 1
+    assert [call[1] for call in gpu.client.calls if call[0] == "wait"] == [15, 16, 17]
+    assert "Job 16 (digits) ended 14:05: failed (exit code 3).\n" in result.out
+    waited = gpu("submit", "--json", "--array", "seed=1..3", "--wait", "--", "true", "{seed}").out
+    assert [it.id for it in msgspec.json.decode(waited, type=WorkloadPage).items] == [15, 16, 17]
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("--at-most 2", "--at-most is for the jobs of an --array."),
+        ("--array seed=1..3 --follow", "--follow shows one log"),
+        ("--dry-run --wait", "--dry-run queues nothing"),
+        ("--zone UTC", "--zone is for --cron."),
+        ("--overlap skip", "--overlap is for --cron."),
+        ("--cron @daily --wait", "A --cron has no end that could be waited for."),
+        ("--cron @daily --not-before +1h", "--cron says when: leave --not-before out."),
+        ("--cron @daily --follow", "--follow shows one log"),
+        ("--cron @daily --key k", "a calendar has no key"),
+        ("--array seed", "'seed' gives no values."),
+        ("--array a=1..1000 b=1..1000", "1000000 jobs"),
+        ("--after x", "'x' is no number of a job."),
+        ("--param lr", "The parameter 'lr' has no value."),
+        ("--params none.yaml", "The parameters in 'none.yaml' cannot be read"),
+        ("--mount /tmp:/data", "Without an image there is no container."),
+        ("--image a --mount /tmp:data", "The mount '/tmp:data' cannot be meant."),
+        ("--image a --mount nowhere:/data", "There is no 'nowhere' to mount."),
+        ("--notify-on ended", "--notify-on names nobody to tell."),
+        ("--notify x --notify-on sometimes", "does not tell when it 'sometimes'"),
+        ("--no-notify --notify x", "--no-notify tells nobody."),
+        ("--hang 5", "has no unit"),
+    ],
+)
+def test_what_does_not_fit_is_refused(gpu, words, said):
+    """2, with a sentence, and nothing is queued."""
+    result = gpu("submit", *words.split(), "--", "true")
+
+    assert result.code == 2
+    assert said in result.err
+    assert not [call for call in gpu.client.calls if call[0] == "submit"]
+
+
+# -- chains
+
+
+def test_a_job_after_others(gpu):
+    """Several numbers, and of some only their success."""
+    result = gpu("submit", "--after", "12,13", "--after-ok", "#14", "--", "true")
+
+    assert result.code == 0
+    assert asked(gpu).after == (
+        Dependency(workload=12),
+        Dependency(workload=13),
+        Dependency(workload=14, ok=True),
+    )
+
+
+# -- parameters
+
+
+def test_parameters_reach_a_script_by_its_environment(gpu, tmp_path):
+    """Files first, names after them; a number is one, and it is told where the job finds them."""
+    (tmp_path / "a.yaml").write_text("lr: 0.5\nlayers: [64, 64]\n")
+
+    result = gpu("submit", "--params", "a.yaml", "-p", "lr=1e-3", "-p", "tag=x=y", "--", "true")
+
+    assert asked(gpu).spec.parameters == {"lr": 0.001, "layers": [64, 64], "tag": "x=y"}
+    assert "JUPYTER_GPU_PARAMETERS" in result.err
+    assert "lr, layers, tag" in result.err.lower()
+
+
+def test_a_file_without_names_is_no_file_of_parameters(gpu, tmp_path):
+    """What is wrong with it is said, and what it should hold."""
+    (tmp_path / "a.yaml").write_text("- 1\n")
+
+    assert "'a.yaml' holds no parameters" in gpu("submit", "--params", "a.yaml", "--", "true").err
+
+
+# -- where it runs, and who is told
+
+
+def test_a_container(gpu, tmp_path):
+    """What is in the image is not looked for here, and a mount is named by its whole path."""
+    (tmp_path / "data").mkdir()
+    words = ("--image", "pytorch:2.4", "--mount", "data:/data:ro", "--container-engine", "podman", "--hang", "30m")
+
+    assert gpu("submit", *words, "--", "only-there", "/app/train.py").code == 0
+
+    spec = asked(gpu).spec
+    assert (spec.image, spec.container_engine, spec.hang_seconds) == ("pytorch:2.4", "podman", 1800)
+    assert spec.mounts == (f"{tmp_path}/data:/data:ro",)
+    assert spec.argv == ("only-there", "/app/train.py")
+    assert "program" not in spec.recorded
+
+
+def test_who_is_told_is_said_here_or_in_the_own_file(gpu, tmp_path):
+    """What is said with the job goes before what the file says; nobody is told where that was asked for."""
+    place = tmp_path / ".config" / "jupyter-gpu" / "notify.toml"
+    place.parent.mkdir(parents=True)
+    place.write_text('default = ["chat"]\non = ["ended"]\n[targets]\nchat = "https://chat.example.org/x"\n')
+    gpu.environ = {"HOME": str(tmp_path), "PATH": "/usr/bin:/bin"}
+
+    said = []
+    for words in ((), ("--notify", "mail -s x", "--notify-on", "failed,hung"), ("--no-notify",)):
+        gpu.client.calls.clear()
+        assert gpu("submit", *words, "--", "true").code == 0
+        said.append((asked(gpu).spec.notify, asked(gpu).spec.notify_on))
+
+    assert said == [(("chat",), ("ended",)), (("mail -s x",), ("failed", "hung")), ((), ())]
+
+
+def test_what_it_depends_on_is_written_down(gpu):
+    """Every submission is recorded, unless that is not wanted."""
+    gpu("submit", "--", "true")
+    assert "platform" in asked(gpu).spec.recorded
+
+    gpu.client.calls.clear()
+    gpu("submit", "--no-record", "--", "true")
+    assert (set(asked(gpu).spec.recorded), asked(gpu).record) == ({"program"}, ())
+
+
+# -- again and again
+
+
+def test_a_recurring_job_is_a_calendar_with_all_that_a_submission_has(gpu):
+    """The calendar, its time zone and the rule for overlaps; it is told when it comes first."""
+    words = ("--cron", "30 2 * * *", "--zone", "Europe/Amsterdam", "--overlap", "queue", "--name", "nightly")
+
+    result = gpu("submit", *words, "--", "true", "a b")
+
+    body = next(call[1] for call in gpu.client.calls if call[0] == "add_recurring")
+    assert (body.cron, body.timezone, body.overlap) == ("30 2 * * *", "Europe/Amsterdam", "queue")
+    assert (body.job.spec.argv, body.job.name) == (("true", "a b"), "nightly")
+    assert result.out == (
+        "Recurring job 15 (nightly) is queued by the calendar 30 2 * * *, in the time of Europe/Amsterdam.\n"
+        "Each time it runs: true 'a b'\n"
+        "The first time: 15:05. `jupyter gpu recurring` lists what is queued so.\n"
+    )
+    assert not [call for call in gpu.client.calls if call[0] == "submit"]
+
+
+# -- a dry run
+
+
+def test_a_dry_run_says_what_would_become_of_it(gpu):
+    """Queue, reason, expected start, what it takes; nothing is sent."""
+    gpu.client.answers["submit"] = lambda body: workload(
+        30, name=body.name, reason="No GPU is free.", expected_start_at=NOW + 2 * HOUR
+    )
+
+    result = gpu("submit", "--dry-run", "--name", "digits", "--array", "seed=1..4", "--", "true", "{seed}")
+
+    assert result.code == 0
+    assert not [call for call in gpu.client.calls if call[0] == "submit"]
+    assert len(dry(gpu).array) == 4
+    assert result.out.startswith(
+        "Nothing is queued. It would be 4 jobs (digits) in queue training.\n"
+        "Each would run: true '{seed}'\n"
+        "No GPU is free.\n"
+        "Expected start: about 16:05.\n"
+        "\n"
+        "It would count for\n"
+        "rule "
+    )
+    assert "devices per user" in result.out
+
+
+@pytest.mark.parametrize(
+    ("found", "said"),
+    [
+        ({"jobs": 1, "starts_now": 1}, "It would start now.\n"),
+        ({"jobs": 4, "starts_now": 4}, "All would start now.\n"),
+        ({"jobs": 4, "starts_now": 2}, "2 of them would start now.\n"),
+        ({"jobs": 1, "starts_now": 1, "evicts": (12,)}, "To make room, workload 12 would have to yield.\n"),
+        ({"jobs": 1, "starts_now": 1, "evicts": (12, 9, 3)}, "workloads 12, 9 and 3 would have to yield.\n"),
+    ],
+)
+def test_a_dry_run_names_who_would_make_room(gpu, monkeypatch, found, said):
+    """Whom a better claim would cost their GPUs is told before it does."""
+    it = workload(0, state=State.ACTIVE, ask=Ask())
+    monkeypatch.setattr(gpu.client, "dry_run", lambda _: DryRunView(workload=it, **found))
+
+    assert said in gpu("submit", "--dry-run", "--", "true").out
+
+
+def test_a_dry_run_that_would_be_refused_is_refused(gpu):
+    """As the submission itself would be, with the same exit code."""
+    gpu.client.errors["dry_run"] = errors.LimitExceeded("it is more than anybody may have")
+
+    assert gpu("submit", "--dry-run", "--", "true").code == 2
+
+
+def test_the_documents(gpu):
+    """With --json a dry run is its document, and an array the first of its jobs."""
+    plan = msgspec.json.decode(gpu("submit", "--json", "--dry-run", "--", "true").out, type=DryRunView)
+    assert (plan.jobs, plan.quotas) == (1, lab().quotas)
+
+    first = msgspec.json.decode(gpu("submit", "--json", "--array", "s=1..3", "--", "true").out, type=WorkloadView)
+    assert first.member == Member(array=15, index=1, of=3)
+
+
+# -- its help
+
+
+def test_the_help_has_its_options_under_headings(gpu, capsys):
+    """More than thirty options are read only where they stand together."""
+    assert gpu("submit", "--help").code == 0
+
+    out = capsys.readouterr().out
+    heads = ["GPUs:", "Its place in line:", "Many, and again and again:", "What it runs, and where:", "While it runs:"]
+    assert [out.index(head) for head in heads] == sorted(out.index(head) for head in heads)
+    assert out.index("--array") < out.index("What it runs, and where:") < out.index("--image")
+    assert max(map(len, out.splitlines())) <= 80
