@@ -33,13 +33,15 @@ from ..core.events import (
 from ..core.lifecycle import evolve
 from ..core.moment import Moment
 from ..errors import BrokerUnavailable, GpuError, StoreUnavailable
-from ..model import BrokerView, Command, LoadPolicy, Policy, Renewal, RenewBody, State, Submit, Tick, Workload, World
+from ..model import BrokerView, Command, LoadPolicy, Policy, Renewal, RenewBody, State, Workload, World
 from .alerts import Alerts
-from .deadlines import until_next_deadline
+from .answers import about
+from .deadlines import tick_for_ever
 from .engines.base import Engine
 from .idle import Idle
 from .owners import Owners
 from .publish import Publisher, Subscription
+from .recurring import Clockwork
 from .renewals import Renewals
 from .sights import Sights
 from .store.store import SNAPSHOT_EVERY, Record, Store
@@ -49,14 +51,13 @@ T = TypeVar("T")
 log = logging.getLogger(__name__)
 
 ALL = -1
-#: After a gap like this between two ticks all renewals are counted anew.
-STALL_SECONDS = 15.0
 
 
 class Answer(msgspec.Struct, frozen=True, kw_only=True):
     """What came of a command."""
 
-    #: The workload that the command was about; for a repeated submission the one that exists.
+    #: The workload that the command was about; for a repeated submission the one that exists. Where a recurring job was
+    #: added its number, where one came the last job that it led to.
     workload: int | None
     events: tuple[Event, ...]
 
@@ -93,6 +94,7 @@ class Loop:
         self.alerts.changed = lambda: self.publisher.look(self.world.revision)
         self.idle = Idle(self.alerts)
         self.sights = Sights()
+        self.clockwork = Clockwork()
         self.moment: Moment | None = None
         #: Who of a hub accounts and processes are.
         self.owners = Owners()
@@ -127,7 +129,7 @@ class Loop:
         if broken:
             message = f"the store holds what must never be: {'; '.join(broken)}"
             raise StoreUnavailable(message, hint="Keep a copy of the state folder and see docs/recovery.md.")
-        self._tasks = [asyncio.create_task(self._decide_for_ever()), asyncio.create_task(self._tick_for_ever())]
+        self._tasks = [asyncio.create_task(self._decide_for_ever()), asyncio.create_task(tick_for_ever(self))]
         await self.handle(LoadPolicy(policy=self.world.policy))
 
     async def _load(self, policy: Policy) -> World:
@@ -163,7 +165,7 @@ class Loop:
     def warnings(self) -> tuple[str, ...]:
         """What an operator should know: of the store, and what else the app has to tell."""
         trouble = () if self._store_trouble is None else (self._store_trouble,)
-        return (*self._store.warnings, *trouble, *self.sights.warnings())
+        return (*self._store.warnings, *trouble, *self.clockwork.warnings, *self.sights.warnings())
 
     def broker_view(self) -> BrokerView:
         """Which broker this is, and when it stops if nothing happens."""
@@ -186,8 +188,9 @@ class Loop:
 
     @property
     def has_work(self) -> bool:
-        """Whether anything is queued or holds devices."""
-        return bool(self.world.line or self.world.live)
+        """Whether anything is queued or holds devices, or comes by a calendar."""
+        comes = any(it.next_at is not None and not it.paused for it in self.world.recurring.values())
+        return comes or bool(self.world.line or self.world.live)
 
     async def handle(self, command: Command) -> Answer:
         """Have a command decided and committed. Raises the GpuError of a refusal; then nothing has changed."""
@@ -291,7 +294,7 @@ class Loop:
             for event in events:
                 evolve(overlay, event)
                 records.append(Record(number=overlay.revision, digest=digest, event=event))
-            answers.append((waiting, Answer(workload=_about(overlay, waiting.command, events), events=tuple(events))))
+            answers.append((waiting, Answer(workload=about(overlay, waiting.command, events), events=tuple(events))))
         if records and not await self._commit(records, overlay, [waiting for waiting, _ in answers]):
             return
         self.world, self._digest = overlay, digest
@@ -367,26 +370,6 @@ class Loop:
             names = frozenset(workloads), frozenset(devices)
             self.publisher.publish(self.world.revision, *names, everything=everything)
         self.on_commit(records)
-
-    # -- time
-
-    async def _tick_for_ever(self) -> None:
-        ticked_at = self.now()
-        while True:
-            await asyncio.sleep(until_next_deadline(self.world, self.now()))
-            if self.now() > ticked_at + STALL_SECONDS:
-                self.count_renewals_anew()
-            ticked_at = self.now()
-            with contextlib.suppress(Exception):  # told where it arose; time goes on in any case
-                await self.handle(Tick())
-
-
-def _about(world: World, command: Command, events: Iterable[Event]) -> int | None:
-    if not isinstance(command, Submit):
-        return getattr(command, "workload", None)
-    # Of an array its first; where nothing was submitted, the key was used before.
-    first = (event.it.id for event in events if isinstance(event, Submitted))
-    return next(first, world.keys.get((command.owner, command.idempotency_key or "")))
 
 
 def _closed() -> BrokerUnavailable:

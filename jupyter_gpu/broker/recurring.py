@@ -157,6 +157,11 @@ class Clockwork:
         """Recurring jobs that cannot come, for operators."""
         return tuple(self._unread.values())
 
+    def look(self, world: World, now: float, *, anew: bool) -> list[Fire | PauseRecurring]:
+        """What is due; `anew`, after a start or a change of the clock, also what awaits a wrong instant."""
+        due = self.due(world, now)
+        return [*due, *self.astray(world, now)] if anew else [*due]
+
     def due(self, world: World, now: float) -> list[Fire]:
         """The instants that have come, each with the next one after now and what was missed in between."""
         found = []

@@ -67,9 +67,12 @@ def fire(world: World, command: Fire, now: float) -> list[Event]:
     if it.overlap is Overlap.SKIP and alive is not None:
         said = _sentence(f"left out, since job {alive} of the time before is not over", late)
         return [RecurringPut(at=now, it=_replace(it, last_detail=said), what="skipped")]
+    key = f"recurring/{it.id}/{command.due_at:.0f}"
+    if (it.owner, key) in world.keys:  # the clock was set back so far that the calendar begins anew
+        said = _sentence(f"left out, since job {world.keys[it.owner, key]} was for this time already", late)
+        return [RecurringPut(at=now, it=_replace(it, last_detail=said), what="skipped")]
     try:
-        # The key is told from a person's own by its sign, which no face of ours makes.
-        return _submitted(world, it, now, key=f"recurring/{it.id}/{command.due_at:.0f}", detail=late)
+        return _submitted(world, it, now, key=key, detail=late)
     except GpuError as error:
         said = _sentence(f"refused: {error.message.rstrip('.')}", late)
         return [RecurringPut(at=now, it=_replace(it, last_detail=said), what="refused")]
@@ -128,15 +131,17 @@ def _submitted(
     """The job of one time, and the recurring job as it stands after that."""
     groups = None if world.groups is None else world.groups.get(it.owner)  # who has left a team does not run for it
     asked = _replace(
-        it.submit, idempotency_key=key, recurring=it.id, groups=it.submit.groups if groups is None else groups
+        it.submit,
+        idempotency_key=key,
+        recurring=it.id,
+        groups=it.submit.groups if groups is None else groups,
+        blind=not world.devices,  # a driver that is not open yet is no reason to leave a night out
     )
     events = [
         _replace(event, it=_replace(event.it, detail=detail)) if isinstance(event, Submitted) else event
         for event in submit(world, asked, now)
     ]
-    first = next((event.it.id for event in events if isinstance(event, Submitted)), None)
-    if first is None and key is not None:
-        first = world.keys[it.owner, key]
+    first = next(event.it.id for event in events if isinstance(event, Submitted))
     after = _replace(it, last_workload=first, last_detail=detail, times=it.times + 1)
     return [*events, RecurringPut(at=now, it=after, what="fired", by=by)]
 
