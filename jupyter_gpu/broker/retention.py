@@ -19,16 +19,16 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 DAY_SECONDS = 86_400
-#: A copy that is younger may be of a submission that is just being decided.
-COPY_SECONDS = 3600.0
 #: The store is asked so often at a time at most, other questions in between; the rest goes the next hour.
 MOST_TURNS = 200
 
 
 async def tidy(loop: Loop, scripts: Scripts, attempts: Path) -> None:
     """Let go of what the policy does not keep; a fault is told and ends nothing."""
+    # Copies stay as long as logs, so that what has a log can be submitted again.
+    copy_seconds = loop.world.policy.keep_log_days * DAY_SECONDS
     for what, call in (
-        ("old copies of scripts", asyncio.to_thread(scripts.sweep, older_than_seconds=COPY_SECONDS)),
+        ("old copies of scripts", asyncio.to_thread(scripts.sweep, older_than_seconds=copy_seconds)),
         ("old logs", _clear_logs(loop, attempts)),
         ("old work", _retire(loop)),
     ):

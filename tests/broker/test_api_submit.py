@@ -152,7 +152,7 @@ def test_copies_that_no_job_needs_are_forgotten(tmp_path: Path) -> None:
     old, kept, used, young = (scripts.keep(a_script(text), US) for text in (b"1", b"2", b"3", b"4"))
     needed.add(str(kept))
     for copy in (old, kept, young):
-        scripts.done(copy, may_go=False)
+        scripts.done((copy,), may_go=False)
     aged(old, kept, used)
     assert scripts.sweep(older_than_seconds=3600) == 1
     assert [copy.exists() for copy in (old, kept, used, young)] == [False, True, True, True]
@@ -164,7 +164,7 @@ def test_what_stands_in_the_way_of_tidiness_is_passed_by(tmp_path: Path) -> None
     scripts = Scripts(tmp_path, set)
     old, other = (scripts.keep(a_script(text), US) for text in (b"1", b"2"))
     for copy in (old, other):
-        scripts.done(copy, may_go=False)
+        scripts.done((copy,), may_go=False)
     before = Path.cwd()
     try:
         os.chdir(old.parent)
@@ -202,7 +202,7 @@ def test_the_copies_of_one_account_are_bounded(tmp_path: Path) -> None:
     first, second = (scripts.keep(a_script(text * 4), US) for text in (b"1", b"2"))
     needed.add(str(first))
     for copy in (first, second):
-        scripts.done(copy, may_go=False)
+        scripts.done((copy,), may_go=False)
     third = scripts.keep(a_script(b"3333"), US)
     assert (first.exists(), second.exists(), third.exists()) == (True, False, True)
     for ours in (scripts, Scripts(tmp_path, lambda: {str(first), str(third)}, most_bytes=10)):

@@ -21,7 +21,7 @@ from .account import Looks
 from .base import PREFIX, Base, Unknown, quoted, stopped
 from .bounds import MOST_HELD_BYTES
 from .room import Room
-from .scripts import Scripts
+from .scripts import Scripts, copies_of
 
 if TYPE_CHECKING:
     from ..loop import Loop
@@ -126,9 +126,8 @@ class Api(Application):
 
 
 def _copies_needed(world: World) -> set[str]:
-    """The script copies of all jobs that are not over. A world is replaced, never written to: any thread may ask."""
-    living = (it.spec for it in world.workloads.values() if it.spec is not None and it.end is None)
-    return {spec.script_copy for spec in living if spec.script_copy is not None}
+    """The copies of all jobs that are not over. A world is replaced, never written to: any thread may ask."""
+    return {copy for it in world.workloads.values() if it.end is None for copy in copies_of(it.spec)}
 
 
 def _log_request(handler: RequestHandler) -> None:

@@ -54,6 +54,7 @@ from .bounds import as_reason
 from .log import Log
 from .offers import Offers
 from .openapi import document
+from .records import Record
 from .servers import hear_server
 from .stream import Fanout, Stream
 from .submissions import SUBMIT_BYTES, Accepting, Submissions, SubmitQuery
@@ -331,6 +332,7 @@ ROUTES: list[tuple[str, type[Base]]] = [
     ("/workloads/([^/]+)", One),
     ("/workloads/([^/]+)/events", Events),
     ("/workloads/([^/]+)/log", Log),
+    ("/workloads/([^/]+)/record/([^/]+)", Record),
     ("/workloads/([^/]+)/wait", Wait),
     ("/workloads/([^/]+)/cancel", CancelHandler),
     ("/workloads/([^/]+)/release", ReleaseHandler),

@@ -32,7 +32,7 @@ from . import views
 from .base import Base, endpoint
 from .bounds import MOST_BYTES
 from .room import size_of
-from .scripts import LARGEST_BYTES
+from .scripts import LARGEST_BYTES, copies_of
 from .submit import read_submission
 
 T = TypeVar("T")
@@ -64,22 +64,35 @@ class Accepting(Base):
         """Have it decided and committed; before the first look for devices nothing is refused for want of them."""
         if not await self.loop.sights.knows_devices():
             command = msgspec.structs.replace(command, blind=True)
-        copy = None if command.spec is None else command.spec.script_copy
-        answer = await (self.loop.handle(command) if copy is None else self._with_copy(command, copy))
+        copies = copies_of(command.spec)
+        answer = await (self._with_copies(command, copies) if copies else self.loop.handle(command))
         return await self.find(str(answer.workload))
 
-    async def _with_copy(self, command: Submit, copy: str) -> Answer:
-        """Have it decided. Where that is refused (or the same ask was accepted long ago) nothing needs the copy."""
-        is_decided = False
+    async def would_be(self, body: SubmitBody, keep: tuple[str, ...]) -> DryRunView:
+        """What would come of an ask. It costs a step of the planner, so one is tried at a time for each caller."""
+        async with self.application.turn_of(self.caller):
+            command = await self._sighted(await self.check(body, None, keep, is_trial=True))
+            return dry_run(self.loop.world, command, self.caller, self.loop.now())
+
+    async def _sighted(self, command: Submit) -> Submit:
+        """Before the first look for devices nothing is refused for want of them."""
+        if await self.loop.sights.knows_devices():
+            return command
+        return msgspec.structs.replace(command, blind=True)
+
+    async def _with_copies(self, command: Submit, copies: tuple[str, ...]) -> Answer:
+        """Have it decided. Where that is refused (or the same ask was accepted long ago) nothing needs the copies."""
+        may_go = False
         try:
             answer = await self.loop.handle(command)
-            is_decided = True
+            it = self.loop.world.workloads.get(answer.workload or 0)
+            may_go = it is None or not set(copies) <= set(copies_of(it.spec))
         except GpuError:
-            is_decided = True
+            may_go = True
             raise
         finally:
-            file = Path(os.fsdecode(unpack_bytes(copy)))
-            await asyncio.to_thread(self.application.scripts.done, file, may_go=is_decided)
+            files = [Path(os.fsdecode(unpack_bytes(copy))) for copy in copies]
+            await asyncio.to_thread(self.application.scripts.done, files, may_go=may_go)
         return answer
 
 

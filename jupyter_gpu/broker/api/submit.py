@@ -19,7 +19,8 @@ from ...model import Ask, Caller, Holder, JobSpec, Kind, Policy, Submit, SubmitB
 from ..engines import procs
 from .account import Account, Looks, uid_of
 from .bounds import LIGHT_BYTES, check_key, check_queued, check_spec, check_word, check_words
-from .scripts import Scripts
+from .records import with_copies_of
+from .scripts import Scripts, check_record
 
 if TYPE_CHECKING:
     from ..loop import Loop
@@ -51,8 +52,11 @@ async def read_submission(
     if body.spec is not None:
         check_spec(body.spec)
         check_queued(loop.world, caller.name, body.spec)
+    if body.again is not None:
+        body = await with_copies_of(loop, body, caller)
     if body.kind is Kind.RESERVATION and (body.spec is not None or body.script is not None):
         raise InvalidAsk("A reservation runs nothing.", hint="Leave spec and script out, or ask for a job.")
+    check_record(body.record)
     if body.script is not None and (body.spec is None or body.spec.script_index is None):
         raise InvalidAsk("A script is sent without its place in argv.", hint="Set spec.script_index.")
     body = with_profile(loop.world.policy, body)
@@ -185,14 +189,17 @@ async def prepare(
     recorded = dict(spec.recorded)
     if dropped:
         recorded["environment_dropped"] = " ".join(dropped)[:4096]
-    copy = None if body.script is None else await asyncio.to_thread(scripts.keep, body.script, account)
+    kept = await asyncio.to_thread(scripts.keep_all, body.script, body.record, account)
+    if kept.left_out:
+        recorded["record_left_out"] = " ".join(kept.left_out)
     return msgspec.structs.replace(
         spec,
         environment=environment,
         recorded=recorded,
-        # Never the caller's own word: the engine opens it.
-        script_copy=None if copy is None else pack_bytes(os.fsencode(copy)),
+        # Never the caller's own words: the engine opens them.
+        script_copy=None if kept.script is None else pack_bytes(os.fsencode(kept.script)),
         script_index=spec.script_index if has_copy else None,
+        kept={name: pack_bytes(os.fsencode(copy)) for name, copy in kept.record.items()},
     )
 
 
