@@ -26,6 +26,9 @@ class Published(msgspec.Struct, frozen=True, kw_only=True):
     everything: bool = False
     #: Nothing was committed: devices (who is on them) or alerts look different.
     is_look: bool = False
+    #: Jobs that have come further, by what they say; and whether that is all, which is for few to know.
+    progress: frozenset[int] = frozenset()
+    is_only_progress: bool = False
 
 
 class Subscription:
@@ -70,6 +73,8 @@ class Publisher:
     def __init__(self) -> None:
         self._subscriptions: set[Subscription] = set()
         self._looks: set[str] = set()
+        self._progress: set[int] = set()
+        self._is_only_progress = True
         self._revision = 0
         self._looked_at = float("-inf")
         self._due: asyncio.TimerHandle | None = None
@@ -95,11 +100,18 @@ class Publisher:
         """Tell of one commit."""
         self._put(Published(revision=revision, workloads=workloads, devices=devices, everything=everything))
 
-    def look(self, revision: int, devices: frozenset[str] = frozenset()) -> None:
-        """These devices, or the alerts, look different although nothing was committed: told soon, once for several."""
+    def look(
+        self, revision: int, devices: frozenset[str] = frozenset(), progress: frozenset[int] = frozenset()
+    ) -> None:
+        """These devices, or the alerts, look different although nothing was committed: told soon, once for several.
+
+        With `progress` it is these jobs that do, and nothing else unless devices are named too.
+        """
         if not self._subscriptions:
             return
         self._looks |= devices
+        self._progress |= progress
+        self._is_only_progress = self._is_only_progress and bool(progress) and not devices
         self._revision = revision
         if self._due is None:
             loop = asyncio.get_running_loop()
@@ -109,7 +121,18 @@ class Publisher:
     def _tell_of_looks(self) -> None:
         self._due, self._looked_at = None, asyncio.get_running_loop().time()
         devices, self._looks = frozenset(self._looks), set()
-        self._put(Published(revision=self._revision, workloads=frozenset(), devices=devices, is_look=True))
+        progress, self._progress = frozenset(self._progress), set()
+        is_only_progress, self._is_only_progress = self._is_only_progress, True
+        self._put(
+            Published(
+                revision=self._revision,
+                workloads=frozenset(),
+                devices=devices,
+                is_look=True,
+                progress=progress,
+                is_only_progress=is_only_progress,
+            )
+        )
 
     def send(self, line: bytes) -> None:
         """Pass a ready line to everybody: encoded once, whoever listens."""

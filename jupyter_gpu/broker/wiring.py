@@ -24,6 +24,7 @@ from .listen import Doors
 from .locks import Lock
 from .loop import Loop
 from .notify import Notifier
+from .progress import ProgressReader
 from .reconcile import Reconciler
 from .retention import tidy
 from .sights import Sights
@@ -111,6 +112,9 @@ class Broker:
             reconciler = Reconciler(loop, {"local": engine}, watch)
             await watch.start()
             stack.push_async_callback(watch.close)
+            progress = ProgressReader(loop)
+            progress.begin()
+            stack.push_async_callback(progress.close)
             stack.push_async_callback(reconciler.close)
             self._wire(loop, watch, reconciler, engine)
             api = make_application(loop, gate, **(service.words if service else {}))

@@ -51,6 +51,7 @@ from . import views
 from .application import Api
 from .base import PREFIX, Base, endpoint
 from .bounds import as_reason
+from .histories import Attempts, ProgressCurve
 from .log import Log
 from .offers import Offers
 from .openapi import document
@@ -331,6 +332,8 @@ ROUTES: list[tuple[str, type[Base]]] = [
     ("/submissions", Submissions),
     ("/workloads/([^/]+)", One),
     ("/workloads/([^/]+)/events", Events),
+    ("/workloads/([^/]+)/attempts", Attempts),
+    ("/workloads/([^/]+)/progress", ProgressCurve),
     ("/workloads/([^/]+)/log", Log),
     ("/workloads/([^/]+)/record/([^/]+)", Record),
     ("/workloads/([^/]+)/wait", Wait),

@@ -18,7 +18,7 @@ import msgspec
 
 from ...core.contractor import narrow_samples
 from ...errors import StoreUnavailable
-from ...model import Caller, Change
+from ...model import Caller, Change, World
 from . import views
 from .base import Base, endpoint
 from .changes import change_for
@@ -223,13 +223,19 @@ class Fanout:
     def _note(self, item: Published) -> None:
         """Something changed: every caller is told now, or a second after they were last told."""
         now = asyncio.get_running_loop().time()
-        leases = self._loop.world.leases
-        moved = {uuid for uuid, _ in leases.items() ^ self._leases.items()}
-        self._revision, self._leases = max(item.revision, self._revision), leases
+        moved = set[str]()
+        if not item.is_only_progress:  # which not everybody hears of, and all must hear of what moved
+            leases = self._loop.world.leases
+            moved = {uuid for uuid, _ in leases.items() ^ self._leases.items()}
+            self._leases = leases
+        self._revision = max(item.revision, self._revision)
         if item.everything:
             self._begin_anew()
         for group in self._groups.values():
-            group.workloads.update(item.workloads)
+            further = _of_theirs(self._loop.world, item.progress, group.caller)
+            if item.is_only_progress and not further:
+                continue
+            group.workloads.update(item.workloads, further)
             group.devices.update(item.devices, moved)
             group.looks |= item.is_look
             group.whole = None
@@ -266,6 +272,12 @@ class Fanout:
             line, revision = _encode(Change(revision=status.revision, status=status)) + b"\n", status.revision
             group.whole = (line, revision, now)
         return line, revision
+
+
+def _of_theirs(world: World, progress: Iterable[int], caller: Caller) -> set[int]:
+    """Those of the jobs that came further whose progress a caller may see: their own, an operator all."""
+    jobs = (world.workloads.get(id_) for id_ in progress)
+    return {it.id for it in jobs if it is not None and (caller.is_operator or it.owner == caller.name)}
 
 
 class StreamQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
