@@ -15,7 +15,8 @@ from rich.text import Text
 
 from ..model import CardView, DeviceView, IsolationView, QuotaView, State, Status, WaitingReason, WorkloadView
 from ..units import MISSING, format_seconds, format_when
-from .tables import cells_of, clip, make_table, states_of, work_table
+from .fold import Row, fold, id_of, state_of
+from .tables import cells_of, clip, make_table, work_table
 from .text import condition_text, cordon_text, memory_text, note_text, part_text, plural, safe, sentence, split_text
 
 BAR_CELLS = 8
@@ -46,7 +47,7 @@ def status_picture(
 
     With a `height` that it does not fit, what explains is left out, and then the work comes before the GPUs.
     """
-    mine = [it for it in status.workloads if it.is_mine]
+    mine = fold(it for it in status.workloads if it.is_mine)
     head: list[RenderableType] = [_headline(status, note)]
     head += [Text(f"! {sentence(it)}", style="yellow") for it in (*status.warnings, *_alerts(status))]
     devices: list[RenderableType] = ["", _devices(status, fancy=fancy, width=width)]
@@ -266,49 +267,57 @@ def _holder(device: DeviceView, place: int, it: WorkloadView | None, number: int
     return f"{who}{kind} {number}"
 
 
-def _work(status: Status, mine: Sequence[WorkloadView], width: int) -> list[RenderableType]:
+def _work(status: Status, mine: Sequence[Row], width: int) -> list[RenderableType]:
     if not mine:
         return [_indented("Nothing runs and nothing waits.")]
-    columns = {">ID": [str(it.id) for it in mine], "state": states_of(mine), "kind": [str(it.kind) for it in mine]}
-    known = numbers(status.devices)
-    parts: list[RenderableType] = [work_table(mine, columns, spare=["kind"], known=known, now=status.at, width=width)]
+    columns = {
+        ">ID": [str(id_of(row)) for row in mine],
+        "state": [state_of(row) for row in mine],
+        "kind": [str(row[0].kind) for row in mine],
+    }
+    known, is_whole = numbers(status.devices), not status.more_of_mine
+    table = work_table(mine, columns, spare=["kind"], known=known, now=status.at, width=width, is_whole=is_whole)
+    parts: list[RenderableType] = [table]
     if status.more_of_mine:
         parts.append(_indented(f"{status.more_of_mine} more wait: `jupyter gpu queue --mine` lists them."))
     return parts
 
 
-def _reasons(mine: Iterable[WorkloadView]) -> list[RenderableType]:
-    """Why things are as they are, in sentences; what holds for many is said of the first."""
+def _reasons(mine: Iterable[Row]) -> list[RenderableType]:
+    """Why things are as they are, in sentences; what holds for many, or for all of an array, is said of the first."""
     said: set[object] = set()
     parts: list[RenderableType] = []
-    for it in mine:
+    for row, it in ((row, it) for row in mine for it in row):
         if not it.reason or not (it.state is State.QUEUED or it.overtime or it.notice is not None):
             continue
-        if it.state is State.QUEUED and it.waiting in _ALIKE:
-            if it.waiting in said:
+        if it.state is State.QUEUED:
+            key = it.waiting if it.waiting in _ALIKE else (id_of(row), it.waiting)
+            if key in said:
                 continue
-            said.add(it.waiting)
+            said.add(key)
         parts.append(_indented(f"{it.id}: {sentence(it.reason)}"))
     return parts
 
 
 def queue_table(
-    items: Sequence[WorkloadView],
+    groups: Sequence[Row],
     known: Mapping[str, str],
     now: float,
     *,
     width: int = 80,
+    is_whole: bool = True,
 ) -> Table:
-    """One line per workload, in the order in which they came."""
+    """One line per workload, or per array, in the order in which they came."""
+    firsts = [group[0] for group in groups]
     columns = {
-        ">ID": [str(it.id) for it in items],
-        "queue": [clip(it.queue, 12) for it in items],
-        "owner": [clip(("you" if it.is_mine else it.owner) or "-", 12) for it in items],
-        ">GPUs": [str(it.ask.devices) for it in items],
-        "state": states_of(items),
+        ">ID": [str(id_of(group)) for group in groups],
+        "queue": [clip(it.queue, 12) for it in firsts],
+        "owner": [clip(("you" if it.is_mine else it.owner) or "-", 12) for it in firsts],
+        ">GPUs": [str(it.ask.devices) for it in firsts],
+        "state": [state_of(group) for group in groups],
     }
     spare = ["queue", ">GPUs", "owner"]
-    return work_table(items, columns, spare=spare, known=known, now=now, width=width)
+    return work_table(groups, columns, spare=spare, known=known, now=now, width=width, is_whole=is_whole)
 
 
 def quota_table(quotas: Sequence[QuotaView], now: float) -> Table:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import click
@@ -57,11 +58,14 @@ def is_fancy(face: Face) -> bool:
 @click.command(short_help="List what runs and what waits, and why.")
 @click.option("--all", is_flag=True, help="Those that have ended too.")
 @click.option("--mine", is_flag=True, help="Only yours.")
+@click.option("--unfold", is_flag=True, help="Each job of an array in a line of its own.")
 @click.option("--limit", type=click.IntRange(min=1), metavar="N", help=f"At most so many; {SHOWN} if not given.")
 @json_option
 @pass_face
-def queue(face: Face, all: bool, mine: bool, limit: int | None) -> None:
+def queue(face: Face, all: bool, mine: bool, unfold: bool, limit: int | None) -> None:
     """List the workloads that run, then those that wait, in the order of their priority and age.
+
+    An array is one line, under the number of its first job.
 
     With --all those that have ended too, the newest last. With --json all of them, unless --limit is given.
     """
@@ -69,30 +73,43 @@ def queue(face: Face, all: bool, mine: bool, limit: int | None) -> None:
     from .picture import numbers, queue_table
 
     most = limit or (None if face.as_json else SHOWN)
-    items, more = _listed(face, most, all=all, mine=mine)
+    groups, more = _listed(face, most, all=all, mine=mine, folds=not (unfold or face.as_json))
     if face.as_json:
+        items = [it for group in groups for it in group]
         # By what to ask for the older ones, where the newest were taken from a longer list.
         face.document(WorkloadPage(items=tuple(items), next=items[0].id if more and all else None))
-    elif not items:
+    elif not groups:
         face.say("Nothing runs and nothing waits." if not all else "There are no workloads yet.")
     else:
         found = devices_of(face)
         if any(it.simulated for it in found):
             face.say("SIMULATED GPUs")
-        face.say(queue_table(items, numbers(found), face.now(), width=face.out.width))
+        face.say(queue_table(groups, numbers(found), face.now(), width=face.out.width, is_whole=not all))
         if more:
-            face.aside(f"There are more; --limit {len(items) * 10} shows more of them.")
+            face.aside(f"There are more; --limit {len(groups) * 10} shows more of them.")
 
 
-def _listed(face: Face, most: int | None, *, all: bool, mine: bool) -> tuple[list[WorkloadView], bool]:
-    """Give the workloads in the order in which they are shown, and whether some were left out."""
-    newest_first = face.client.workloads(mine=mine, ended=all)
-    if all:
-        found = list(itertools.islice(newest_first, None if most is None else most + 1))
-        return found[:most][::-1], most is not None and len(found) > most
-    # Who runs, then the line as far as it can be told from outside: priority, who waited past the limit, age.
-    ordered = sorted(newest_first, key=_place)
-    return ordered[:most], most is not None and len(ordered) > most
+def _listed(
+    face: Face, most: int | None, *, all: bool, mine: bool, folds: bool
+) -> tuple[Sequence[Sequence[WorkloadView]], bool]:
+    """Give the rows in the order in which they are shown, and whether some were left out."""
+    from .fold import fold
+
+    found = face.client.workloads(mine=mine, ended=all)
+    if not all:
+        # Who runs, then the line as far as it can be told from outside: priority, who waited past the limit, age.
+        ordered = sorted(found, key=_place)
+        rows: Sequence[Sequence[WorkloadView]] = fold(ordered) if folds else [(it,) for it in ordered]
+        return rows[:most], most is not None and len(rows) > most
+    newest: Iterator[Sequence[WorkloadView]] = _together(found) if folds else ((it,) for it in found)
+    taken = list(itertools.islice(newest, None if most is None else most + 1))
+    return taken[:most][::-1], most is not None and len(taken) > most
+
+
+def _together(newest_first: Iterator[WorkloadView]) -> Iterator[Sequence[WorkloadView]]:
+    """Fold what is read page by page, as far as it is wanted: the numbers of an array follow one another."""
+    for _, group in itertools.groupby(newest_first, lambda it: it.id if it.member is None else it.member.array):
+        yield tuple(group)[::-1]
 
 
 def _place(it: WorkloadView) -> tuple[bool, int, bool, int]:

@@ -11,8 +11,8 @@ from rich.cells import cell_len, set_cell_size
 from rich.table import Table
 from rich.text import Text
 
-from ..model import WorkloadView
-from .text import how_it_goes, safe, state_word
+from .fold import Row, how_they_go
+from .text import safe
 
 #: A name gets so much before a column that can be spared is left out, and never less than the second.
 WANTED_CELLS = 16
@@ -38,20 +38,21 @@ def make_table(*columns: str, last: str) -> Table:
 
 
 def work_table(
-    items: Sequence[WorkloadView],
+    groups: Sequence[Row],
     columns: Mapping[str, Sequence[str]],
     *,
     spare: Sequence[str],
     known: Mapping[str, str],
     now: float,
     width: int,
+    is_whole: bool = True,
 ) -> Table:
-    """List workloads, one line each: the columns, then the name (or the command) and how it goes.
+    """List workloads, or arrays of them, one line each: the columns, then the name (or the command) and how it goes.
 
     `spare` are the columns that are left out, in this order, where the name would else have no room.
     """
-    said = [how_it_goes(it, known, now) for it in items]
-    names = [safe(it.name or it.command) for it in items]
+    said = [how_they_go(group, known, now, is_whole=is_whole) for group in groups]
+    names = [safe(group[0].name or group[0].command) for group in groups]
     widest = min(_widest("how it goes", said), _MOST_SAID)
     wanted = _widest("name", names)
     shown = dict(columns)
@@ -61,16 +62,11 @@ def work_table(
         shown.pop(name, None)
     room = min(wanted, max(width - widest - cells_of(shown), LEAST_CELLS))
     table = make_table(*shown, "name", last="how it goes")
-    for row, it in enumerate(items):
+    for row, (it, *_) in enumerate(groups):
         cells = [Text(column[row], style=_style(name, column[row])) for name, column in shown.items()]
         cut = clip(names[row], room) if it.name else clip_command(names[row], room)
         table.add_row(*cells, Text(cut), Text(said[row]))
     return table
-
-
-def states_of(items: Iterable[WorkloadView]) -> list[str]:
-    """Give the column of states."""
-    return [state_word(it) for it in items]
 
 
 def _style(column: str, word: str) -> str:

@@ -10,7 +10,7 @@ import shlex
 from collections.abc import Iterable, Mapping
 from datetime import datetime
 
-from ..model import CardView, Condition, DeviceView, State, WaitingReason, WorkloadView, unpack_bytes
+from ..model import CardView, Condition, DeviceView, Progress, State, WaitingReason, WorkloadView, unpack_bytes
 from ..units import MISSING, format_at, format_bytes, format_seconds, format_when
 
 # Joiners of emoji and of scripts such as Persian; all other invisible characters are shown as what they are.
@@ -184,6 +184,8 @@ def how_it_goes(it: WorkloadView, numbers: Mapping[str, str], now: float) -> str
         return f"{parts[0]}, being cleared"
     if it.attempt > 1:
         parts.append(f"attempt {it.attempt}")
+    if far := progress_text(it, now):
+        parts.append(far)
     if it.overtime:
         parts.append("in overtime")
     elif it.attach_by is not None and it.holder is None and it.is_mine:
@@ -200,6 +202,8 @@ def _waits(it: WorkloadView, now: float) -> str:
         return f"not before {format_when(it.not_before, now)}"
     elif it.waiting is WaitingReason.BACK_OFF and it.back_off_until is not None:
         return f"failed, again {format_at(it.back_off_until, now)}"
+    elif it.waiting is WaitingReason.DEPENDENCY and it.unmet:
+        return f"waits for {', '.join(map(str, it.unmet))}"
     else:
         why = short_of(it) or "waits"
     if it.ahead is not None and not it.paused:
@@ -207,6 +211,44 @@ def _waits(it: WorkloadView, now: float) -> str:
     if it.expected_start_at is not None:
         why += f", about {format_when(it.expected_start_at, now)}"
     return why
+
+
+def progress_text(it: WorkloadView, now: float) -> str:
+    """Say how far a job that runs is: "step 12/50, 24 %, about 3h left, loss 0.31"; empty where it does not say."""
+    found = it.progress
+    if found is None or not it.attempt or found.attempt != it.attempt:
+        return ""
+    parts = [step_text(found)]
+    # Where an attempt before it got to is not known here, and so not how fast this one is.
+    if found.of and it.attempt == 1 and it.started_at is not None and 0 < found.step < found.of:
+        seconds = (found.at - it.started_at) * (found.of - found.step) / found.step - (now - found.at)
+        parts.append(f"about {roughly(seconds)} left")
+    parts += [number_text(name, value) for name, value in list(found.numbers.items())[:_MOST_NUMBERS]]
+    return ", ".join(parts)
+
+
+def step_text(found: Progress) -> str:
+    """Say at which step it is: "step 12/50, 24 %"."""
+    if not found.of:
+        return f"step {found.step}"
+    return f"step {found.step}/{found.of}, {min(100, found.step * 100 // found.of)} %"
+
+
+def number_text(name: str, value: float | None) -> str:
+    """Write one of the numbers that a job reports; what was no finite number is n/a."""
+    return f"{safe(name)} {MISSING if value is None else f'{value:.3g}'}"
+
+
+def roughly(seconds: float) -> str:
+    """Write a length that is an estimate: no finer than anybody can know."""
+    step = next((step for most, step in _ROUGHLY if seconds < most), 86_400)
+    return format_seconds(max(step, round(seconds / step) * step))
+
+
+#: Below this it is said in steps of that.
+_ROUGHLY = ((60, 10), (2 * 3600, 60), (2 * 86_400, 3600))
+#: A list has room for so many of the numbers that a job reports.
+_MOST_NUMBERS = 2
 
 
 def moment(when: float, now: float) -> str:
