@@ -287,7 +287,7 @@ def _reasons(mine: Iterable[Row]) -> list[RenderableType]:
     """Why things are as they are, in sentences; what holds for many, or for all of an array, is said of the first."""
     said: set[object] = set()
     parts: list[RenderableType] = []
-    for row, it in ((row, it) for row in mine for it in row):
+    for row, it in ((them, one) for them in mine for one in them):
         if not it.reason or not (it.state is State.QUEUED or it.overtime or it.notice is not None):
             continue
         if it.state is State.QUEUED:
