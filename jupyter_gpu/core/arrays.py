@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
 
@@ -58,6 +58,29 @@ def members(it: Workload, command: Submit) -> Iterator[Workload]:
             member=Member(array=it.id, index=index, of=of, at_most=command.at_most, parameters=parameters),
             idempotency_key=it.idempotency_key if index == 1 else None,
         )
+
+
+def longest(array: Sequence[Mapping[str, str]]) -> dict[str, str]:
+    """The longest value of each parameter: whatever fits with these fits for each of an array."""
+    names = array[0] if array else ()
+    return {name: max((it.get(name, "") for it in array), key=lambda text: len(text.encode())) for name in names}
+
+
+def grown_bytes(spec: JobSpec, array: Sequence[Mapping[str, str]]) -> int:
+    """By how much the longest of an array may outgrow what all of it has in common; nothing is filled in for it."""
+    texts = [*spec.argv, *spec.environment.values(), spec.checkpoint_dir or ""]
+    raws = [raw for raw in map(_raw, texts if array else ()) if b"{" in raw]
+    sizes = {name.encode(): len(text.encode()) for name, text in longest(array).items()}
+    filled = sum(raw.count(b"{" + name + b"}") * size for raw in raws for name, size in sizes.items())
+    # And twice as they are: as the parameters that were typed, and as what these mean.
+    return filled + 2 * sum(len(name) + size for name, size in sizes.items())
+
+
+def _raw(text: str) -> bytes:
+    try:
+        return unpack_bytes(text)
+    except ValueError:  # no word at all, which is said where each is looked at
+        return b""
 
 
 def member_spec(spec: JobSpec, parameters: Mapping[str, str], index: int) -> JobSpec:

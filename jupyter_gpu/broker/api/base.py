@@ -46,7 +46,7 @@ _encode = msgspec.json.Encoder().encode
 class Operation(msgspec.Struct, frozen=True, kw_only=True):
     """What a route does with one verb; the handler and docs/openapi.json are both made of it."""
 
-    #: The type of the answer, or the media type of raw bytes.
+    #: The type of the answer, or of each status where they differ, or the media type of raw bytes.
     answer: Any
     scope: Scope | None
     query: type[msgspec.Struct] | None

@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
 
 from ... import notifying
-from ...environment import unpacked
+from ...core.arrays import grown_bytes
+from ...environment import MOST_TOTAL_BYTES, unpacked
 from ...errors import InvalidAsk, LimitExceeded
-from ...model import JobSpec, SubmitBody, World
+from ...model import Dependency, JobSpec, SubmitBody, World
 from ...units import MAX_SECONDS
 
 #: All of a body but its script: twice what Linux hands to a program, and the rest.
@@ -32,6 +33,11 @@ LONGEST_PATH_BYTES = 4096
 #: What all the waiting jobs of one owner may weigh, and from where on a job counts for that.
 MOST_QUEUED_BYTES = 256 << 20
 LIGHT_BYTES = 8 << 10
+#: One job comes after so many others or arrays, and one array has so many jobs and of each so many parameters.
+MOST_AFTER = 100
+MOST_MEMBERS = 10_000
+MOST_PARAMETERS = 64
+LONGEST_PARAMETER = 4096
 LONGEST_WORD = 200
 MOST_KEY_CHARACTERS = 200
 #: Integers above this are not the same in every JSON reader.
@@ -94,9 +100,50 @@ def check_spec(spec: JobSpec) -> None:
         )
 
 
-def check_queued(world: World, owner: str, spec: JobSpec) -> None:
-    """Refuse a large job where the owner's waiting ones weigh too much already: all of them are kept in memory."""
-    if (mine := spec.weight) <= LIGHT_BYTES:
+def check_batch(body: SubmitBody) -> None:
+    """Refuse more to come after, and larger arrays, than anybody means; and values that would break a terminal."""
+    check_after(body.after)
+    if len(body.array) > MOST_MEMBERS:
+        raise LimitExceeded(
+            f"The array has {len(body.array)} jobs; {MOST_MEMBERS} are the most.", hint="Submit several arrays."
+        )
+    if body.spec is not None and (grown := grown_bytes(body.spec, body.array)) > MOST_TOTAL_BYTES:
+        raise LimitExceeded(
+            f"One of the array would have {grown} bytes more than what they have in common; {MOST_TOTAL_BYTES} are the "
+            "most that Linux hands to a program.",
+            hint="Name a parameter less often, or let the job read a file by its index.",
+        )
+    for parameters in body.array:
+        if len(parameters) > MOST_PARAMETERS:
+            raise LimitExceeded(
+                f"The array has {len(parameters)} parameters; {MOST_PARAMETERS} are the most.",
+                hint="Put them into a file that the job reads by its index.",
+            )
+        for name, text in parameters.items():
+            check_word("array", name)
+            if len(text) > LONGEST_PARAMETER:
+                raise LimitExceeded(
+                    f"The array's {name} has {len(text)} characters; {LONGEST_PARAMETER} are the most.",
+                    hint="Put it into a file that the job reads.",
+                )
+            if not is_plain(text):
+                raise InvalidAsk(
+                    f"The array's {name} holds control characters: {text[:60]!a}.", hint="Put it into a file."
+                )
+
+
+def check_after(after: Sequence[Dependency]) -> None:
+    """Refuse more to come after than anybody means: each of them is looked up, and told while it is waited for."""
+    if len(after) > MOST_AFTER:
+        raise LimitExceeded(
+            f"A job can come after {MOST_AFTER} others, not after {len(after)}.",
+            hint="Come after an array as a whole, by its first, or after one job that comes after some of them.",
+        )
+
+
+def check_queued(world: World, owner: str, spec: JobSpec, array: Sequence[Mapping[str, str]] = ()) -> None:
+    """Refuse large jobs where the owner's waiting ones weigh too much already: all of them are kept in memory."""
+    if (mine := (spec.weight + grown_bytes(spec, array)) * max(1, len(array))) <= LIGHT_BYTES:
         return
     waiting = (it.spec for it in world.queued() if it.owner == owner)
     if (total := mine + sum(it.weight for it in waiting if it is not None)) > MOST_QUEUED_BYTES:

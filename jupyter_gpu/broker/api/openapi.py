@@ -46,7 +46,8 @@ def document(routes: Sequence[tuple[str, Any]]) -> str:
     """OpenAPI 3.1 as JSON text."""
     table = described(routes)
     operations = [operation for route in table for operation in route.verbs().values()]
-    types = [it for op in operations for it in (op.answer, op.body) if it is not None and not isinstance(it, str)]
+    answers = [answer for op in operations for answer in _by_status(op).values()]
+    types = [it for it in (*answers, *(op.body for op in operations)) if it is not None and not isinstance(it, str)]
     # What no route answers by itself, but a line of the stream or an error does.
     _, schemas = msgspec.json.schema_components([*types, Error, Change], ref_template=_REF)
     return json.dumps(
@@ -124,11 +125,16 @@ def _inlined(part: Any, schemas: dict[str, Any]) -> Any:
     return part
 
 
+def _by_status(op: Any) -> dict[int, Any]:
+    return op.answer if isinstance(op.answer, dict) else dict.fromkeys(op.statuses, op.answer)
+
+
 def _answer(op: Any, status: int) -> dict[str, Any]:
-    if isinstance(op.answer, str):
-        content: dict[str, Any] = {op.answer: {}}
+    answer = _by_status(op)[status]
+    if isinstance(answer, str):
+        content: dict[str, Any] = {answer: {}}
     else:
-        content = {"application/json": {"schema": _ref(op.answer)}}
+        content = {"application/json": {"schema": _ref(answer)}}
     described = {200: "As asked.", 201: "Granted at once.", 202: "Accepted; it waits, or is under way."}
     return {"description": described[status], "content": content}
 

@@ -14,8 +14,9 @@ from pathlib import Path
 
 import msgspec
 
+from ...core.arrays import grown_bytes
 from ...errors import LimitExceeded, StoreUnavailable
-from ...model import SubmitBody
+from ...model import Submit, SubmitBody
 from ...units import format_bytes, format_seconds
 from ..alerts import Alert, Alerts
 from .bounds import MOST_QUEUED_BYTES
@@ -39,9 +40,15 @@ class TooMuchLately(LimitExceeded):
     answered = 429
 
 
-def size_of(body: SubmitBody) -> int:
-    """What a submission takes in the log; the copy of its script is bounded where it is kept."""
-    return EACH_BYTES + (0 if body.spec is None else len(msgspec.json.encode(body.spec)))
+def size_of(body: SubmitBody | Submit) -> int:
+    """What a submission takes in the log; the copy of its script is bounded where it is kept.
+
+    Each of an array is written down whole, and counts as the longest of them.
+    """
+    if body.spec is None:
+        return EACH_BYTES
+    each = EACH_BYTES + len(msgspec.json.encode(body.spec)) + grown_bytes(body.spec, body.array)
+    return each * max(1, len(body.array))
 
 
 class Room:
@@ -54,8 +61,11 @@ class Room:
         self._looked_at = float("-inf")
         self._free_bytes: int | None = None
 
-    def take(self, owner: str, size: int) -> None:
-        """Count a submission; refuse it where its owner has submitted too much lately, or the disk is almost full."""
+    def take(self, owner: str, size: int, *, is_trial: bool = False) -> None:
+        """Count a submission; refuse it where its owner has submitted too much lately, or the disk is almost full.
+
+        One that is only tried is refused likewise, and takes nothing.
+        """
         self._look()
         if self._is_short:
             raise StoreUnavailable(
@@ -72,7 +82,8 @@ class Room:
                 f"more than {format_bytes(MOST_BYTES)}: all of it is kept on the broker's disk.",
                 hint=f"Put long texts into files that the job reads, or submit it again in {wait}.",
             )
-        self._used[owner] = (used + size, now)
+        if not is_trial:
+            self._used[owner] = (used + size, now)
 
     def tell(self, alerts: Alerts) -> None:
         """Let operators know for as long as new work is refused for want of space."""

@@ -9,7 +9,6 @@ from typing import Annotated, Any
 import msgspec
 from tornado.web import RequestHandler
 
-from ...errors import LimitExceeded
 from ...model import (
     BrokerView,
     Cancel,
@@ -18,21 +17,17 @@ from ...model import (
     DevicePage,
     DeviceView,
     Drain,
+    DryRunView,
     EventPage,
-    Extend,
-    ExtendBody,
-    LetGo,
     MarkBody,
     MarkedView,
     Move,
     MoveBody,
-    Pause,
     QuotaPage,
     Release,
     ReleaseBody,
     Renewal,
     RenewBody,
-    Reprioritise,
     Scope,
     ServerBody,
     ServerView,
@@ -44,10 +39,10 @@ from ...model import (
     WorkloadPage,
     WorkloadView,
 )  # fmt: skip
-from ...units import MAX_SECONDS
 from ..auth import Gate
 from ..loop import Loop
 from . import views
+from .amend import ChainHandler, ExtendHandler, LetGoHandler, PauseHandler, ReprioritiseHandler
 from .application import Api
 from .base import PREFIX, Base, endpoint
 from .bounds import as_reason
@@ -58,7 +53,7 @@ from .openapi import document
 from .records import Record
 from .servers import hear_server
 from .stream import Fanout, Stream
-from .submissions import SUBMIT_BYTES, Accepting, Submissions, SubmitQuery
+from .submissions import SUBMIT_BYTES, Accepting, AskQuery, Submissions
 from .submit import known_holder
 
 LONGEST_WAIT_SECONDS = 300
@@ -78,12 +73,6 @@ class WaitQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     timeout: Annotated[float, msgspec.Meta(ge=0, le=LONGEST_WAIT_SECONDS)] = 30
 
 
-class ReprioritiseBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """POST /workloads/ID/reprioritise."""
-
-    priority: Annotated[int, msgspec.Meta(ge=-1_000_000, le=1_000_000)]
-
-
 class StatusHandler(Base):
     """/status."""
 
@@ -91,6 +80,10 @@ class StatusHandler(Base):
     async def get(self) -> Status:
         """Everything that a face shows at once."""
         return views.whole_status(self.loop, self.caller)
+
+
+#: Of an array it is the first of its workloads.
+_SUBMITTED = {202: WorkloadView, 201: WorkloadView, 200: DryRunView}
 
 
 class Workloads(Accepting):
@@ -102,10 +95,13 @@ class Workloads(Accepting):
         return await views.page(self.loop, query, self.caller)
 
     @endpoint(
-        WorkloadView, scope=None, query=SubmitQuery, body=SubmitBody, body_bytes=SUBMIT_BYTES, statuses=(202, 201)
+        _SUBMITTED, scope=None, query=AskQuery, body=SubmitBody, body_bytes=SUBMIT_BYTES, statuses=(202, 201, 200)
     )
-    async def post(self, query: SubmitQuery, body: SubmitBody) -> WorkloadView:
-        """Ask for devices: 201 where they are granted at once, 202 where the workload waits, with its reason."""
+    async def post(self, query: AskQuery, body: SubmitBody) -> WorkloadView | DryRunView:
+        """Ask for devices: 201 if they are granted at once, 202 if the workload waits; 200 if it is only tried."""
+        if query.dry_run:
+            self.set_status(200)
+            return await self.would_be(body, query.keep)
         it = await self.accept(await self.check(body, self.request.headers.get("Idempotency-Key"), query.keep))
         self.set_status(201 if it.state is State.ACTIVE else 202)
         self.set_header("Location", self.application.link(self.request, f"{PREFIX}/workloads/{it.id}"))
@@ -162,33 +158,6 @@ class ReleaseHandler(Base):
         return await self.act(id_, lambda it, by: Release(workload=it, by=by, holder_number=body.holder_number))
 
 
-class ExtendHandler(Base):
-    """/workloads/ID/extend."""
-
-    @endpoint(WorkloadView, scope=None, body=ExtendBody)
-    async def post(self, id_: str, body: ExtendBody) -> WorkloadView:
-        """Buy more time, as far as quota, limit and the next hold allow; the answer states the new end."""
-        return await self.act(id_, lambda it, by: Extend(workload=it, by=by, seconds=bounded(body.seconds)))
-
-
-class PauseHandler(Base):
-    """/workloads/ID/pause."""
-
-    @endpoint(WorkloadView, scope=None)
-    async def post(self, id_: str) -> WorkloadView:
-        """A queued workload must not start yet."""
-        return await self.act(id_, lambda it, by: Pause(workload=it, by=by))
-
-
-class LetGoHandler(Base):
-    """/workloads/ID/let-go."""
-
-    @endpoint(WorkloadView, scope=None)
-    async def post(self, id_: str) -> WorkloadView:
-        """A paused workload may start."""
-        return await self.act(id_, lambda it, by: LetGo(workload=it, by=by))
-
-
 class MoveHandler(Base):
     """/workloads/ID/move."""
 
@@ -221,15 +190,6 @@ class KeepHandler(Base):
         it = await self.find(id_)
         self.must_own(it)
         return views.keep(self.loop, it, self.caller)
-
-
-class ReprioritiseHandler(Base):
-    """/workloads/ID/reprioritise."""
-
-    @endpoint(WorkloadView, scope=Scope.OPERATE, body=ReprioritiseBody)
-    async def post(self, id_: str, body: ReprioritiseBody) -> WorkloadView:
-        """Move a queued workload to another priority."""
-        return await self.act(id_, lambda it, by: Reprioritise(workload=it, by=by, priority=body.priority))
 
 
 class Servers(Base):
@@ -342,6 +302,7 @@ ROUTES: list[tuple[str, type[Base]]] = [
     ("/workloads/([^/]+)/extend", ExtendHandler),
     ("/workloads/([^/]+)/pause", PauseHandler),
     ("/workloads/([^/]+)/let-go", LetGoHandler),
+    ("/workloads/([^/]+)/chain", ChainHandler),
     ("/workloads/([^/]+)/move", MoveHandler),
     ("/workloads/([^/]+)/renew", RenewHandler),
     ("/workloads/([^/]+)/keep", KeepHandler),
@@ -374,13 +335,6 @@ _ORDER = (State.QUEUED, State.ACTIVE, State.YIELDING, State.ENDED)
 def reached(until: State) -> Callable[[Workload], bool]:
     """Whether a workload has come so far. A job that was preempted has not: it is queued again."""
     return lambda it: _ORDER.index(it.state) >= _ORDER.index(until)
-
-
-def bounded(seconds: int) -> int:
-    """A length that a calendar has."""
-    if abs(seconds) > MAX_SECONDS:
-        raise LimitExceeded(f"An extension of {seconds} s is beyond ten years.", hint="Ask for less.")
-    return seconds
 
 
 def make_application(loop: Loop, gate: Gate, **words: Any) -> Api:

@@ -14,8 +14,10 @@ from typing import ClassVar, TypeVar
 
 import msgspec
 
+from ...core.trial import dry_run
 from ...errors import GpuError
 from ...model import (
+    DryRunView,
     Error,
     Kind,
     Scope,
@@ -50,20 +52,27 @@ class SubmitQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     keep: tuple[str, ...] = ()
 
 
+class AskQuery(SubmitQuery, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """And whether it is only tried: what would come of it, and nothing is asked for."""
+
+    dry_run: bool = False
+
+
 class Accepting(Base):
     """A handler that takes submissions."""
 
-    async def check(self, body: SubmitBody, key: str | None, keep: tuple[str, ...]) -> Submit:
-        """Make a command of one ask, or refuse it."""
+    async def check(
+        self, body: SubmitBody, key: str | None, keep: tuple[str, ...], *, is_trial: bool = False
+    ) -> Submit:
+        """Make a command of one ask, or refuse it. One that is only tried leaves nothing behind."""
         self.must_have(Scope.RESERVE if body.kind is Kind.RESERVATION else Scope.SUBMIT)
-        self.application.room.take(self.caller.name, size_of(body))
-        scripts, looks = self.application.scripts, self.application.looks
+        self.application.room.take(self.caller.name, size_of(body), is_trial=is_trial)
+        scripts, looks = None if is_trial else self.application.scripts, self.application.looks
         return await read_submission(self.loop, scripts, looks, body, self.caller, key=key, keep=keep)
 
     async def accept(self, command: Submit) -> Workload:
-        """Have it decided and committed; before the first look for devices nothing is refused for want of them."""
-        if not await self.loop.sights.knows_devices():
-            command = msgspec.structs.replace(command, blind=True)
+        """Have it decided and committed; of an array the first is the answer."""
+        command = await self._sighted(command)
         copies = copies_of(command.spec)
         answer = await (self._with_copies(command, copies) if copies else self.loop.handle(command))
         return await self.find(str(answer.workload))

@@ -7,26 +7,32 @@ that is not found, an environment that no program can be started with (DataBiosp
 from __future__ import annotations
 
 import asyncio
+import functools
 import os
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
 
+from ...core.arrays import longest, member_spec
 from ...environment import LONGEST_STRING_BYTES, MOST_TOTAL_BYTES, scrub, unpacked
 from ...errors import InvalidAsk
 from ...model import Ask, Caller, Holder, JobSpec, Kind, Policy, Submit, SubmitBody, pack_bytes
 from ..engines import procs
 from .account import Account, Looks, uid_of
-from .bounds import LIGHT_BYTES, check_key, check_queued, check_spec, check_word, check_words
+from .bounds import LIGHT_BYTES, check_batch, check_key, check_queued, check_spec, check_word, check_words
+from .parents import past_of
 from .records import with_copies_of
-from .scripts import Scripts, check_record
+from .scripts import Kept, Scripts, check_record, check_script
 
 if TYPE_CHECKING:
     from ..loop import Loop
 
 #: Kinds of holders that a client may be; `attempt` is the engine's own.
 HOLDER_KINDS = ("kernel", "server", "shell", "command")
+#: How many different commands of one array are looked for.
+MOST_PROGRAMS = 16
 #: How many entries of a PATH are searched: each may be a slow folder.
 MOST_PLACES = 64
 _HUB_USER = b"JUPYTERHUB_USER="
@@ -35,7 +41,7 @@ _DEFAULT_PATH = "/usr/local/bin:/usr/bin:/bin"
 
 async def read_submission(
     loop: Loop,
-    scripts: Scripts,
+    scripts: Scripts | None,
     looks: Looks,
     body: SubmitBody,
     caller: Caller,
@@ -45,13 +51,15 @@ async def read_submission(
 ) -> Submit:
     """Check what a caller asks for and make it a command; what it needs on the disk is there then.
 
-    Who gets a command with a script copy says `scripts.done` when it is decided.
+    Who gets a command with a script copy says `scripts.done` when it is decided. Without `scripts` it is only tried:
+    it is checked likewise, and nothing is kept.
     """
     check_words(body)
+    check_batch(body)
     check_key(key)
     if body.spec is not None:
         check_spec(body.spec)
-        check_queued(loop.world, caller.name, body.spec)
+        check_queued(loop.world, caller.name, body.spec, body.array)
     if body.again is not None:
         body = await with_copies_of(loop, body, caller)
     if body.kind is Kind.RESERVATION and (body.spec is not None or body.script is not None):
@@ -60,6 +68,7 @@ async def read_submission(
     if body.script is not None and (body.spec is None or body.spec.script_index is None):
         raise InvalidAsk("A script is sent without its place in argv.", hint="Set spec.script_index.")
     body = with_profile(loop.world.policy, body)
+    past = await past_of(loop, body.after, caller)
     holder = None if body.holder is None else await known_holder(body.holder, caller)
     spec = None
     if body.spec is not None:
@@ -80,6 +89,10 @@ async def read_submission(
         paused=body.paused,
         profile=body.profile,
         idempotency_key=key,
+        after=body.after,
+        past=past,
+        array=body.array,
+        at_most=body.at_most,
     )
 
 
@@ -175,21 +188,25 @@ def _hub_user_of(pid: int) -> str | None:
 
 
 async def prepare(
-    scripts: Scripts, looks: Looks, body: SubmitBody, *, spec: JobSpec, account: Account, keep: tuple[str, ...]
+    scripts: Scripts | None, looks: Looks, body: SubmitBody, *, spec: JobSpec, account: Account, keep: tuple[str, ...]
 ) -> JobSpec:
-    """Check that the job can be started, and keep its script."""
+    """Check that the job can be started, and each of an array; and keep its script."""
     environment, dropped = await _scrubbed(spec, keep)
     environment.setdefault("PATH", _DEFAULT_PATH)
-    argv = check_argv(spec)
+    programs = programs_of(spec, body.array)
     has_copy = body.script is not None
     folder = unpacked(spec.folder, "folder")
     path = unpacked(environment["PATH"], "PATH")
-    program = None if has_copy and spec.script_index == 0 else argv[0]
-    await looks.look(account, (folder, program, path), lambda: look_at(folder, program, path))
+    for program in (None,) if has_copy and spec.script_index == 0 else programs:
+        await looks.look(account, (folder, program, path), functools.partial(look_at, folder, program, path))
     recorded = dict(spec.recorded)
     if dropped:
         recorded["environment_dropped"] = " ".join(dropped)[:4096]
-    kept = await asyncio.to_thread(scripts.keep_all, body.script, body.record, account)
+    kept = Kept(None, {}, ())
+    if scripts is not None:
+        kept = await asyncio.to_thread(scripts.keep_all, body.script, body.record, account)
+    elif body.script is not None:
+        check_script(body.script)
     if kept.left_out:
         recorded["record_left_out"] = " ".join(kept.left_out)
     return msgspec.structs.replace(
@@ -208,6 +225,24 @@ async def _scrubbed(spec: JobSpec, keep: tuple[str, ...]) -> tuple[dict[str, str
     if spec.weight <= LIGHT_BYTES:
         return scrub(spec.environment, given=keep)
     return await asyncio.to_thread(scrub, spec.environment, given=keep)
+
+
+def programs_of(spec: JobSpec, array: Sequence[Mapping[str, str]]) -> list[bytes]:
+    """What is run, by each of an array where its command differs; the words of the longest are words that Linux takes.
+
+    Of very many different commands the first are looked at: the rest are found missing when they start.
+    """
+    argv = check_argv(spec)
+    if not array:
+        return argv[:1]
+    check_argv(member_spec(spec, longest(array), len(array)))
+    first = msgspec.structs.replace(spec, argv=spec.argv[:1], environment={}, script_index=None)
+    found: dict[bytes, None] = {}
+    for index, parameters in enumerate(array, 1):
+        found[check_argv(member_spec(first, parameters, index))[0]] = None
+        if len(found) == MOST_PROGRAMS or "{" not in spec.argv[0]:
+            break
+    return list(found)
 
 
 def check_argv(spec: JobSpec) -> list[bytes]:

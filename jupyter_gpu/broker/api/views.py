@@ -5,6 +5,7 @@ What you may not see answers 404, the same as what does not exist.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, Annotated
 
@@ -23,10 +24,12 @@ from ...core.events import (
     Started,
 )
 from ...core.moment import Moment
+from ...core.sentences import MOST_NAMED
 from ...core.status import device_view, device_views, may_see_names, quota_views, status, view
 from ...errors import Conflict, LeaseLost, NotFound
 from ...model import (
     Caller,
+    Dependency,
     Device,
     DevicePage,
     DeviceView,
@@ -269,8 +272,23 @@ def _change(event: Amended) -> str:
         "" if event.ends_at is None else f"until {format_when(event.ends_at, event.at)}",
         "" if event.priority is None else f"priority {event.priority}",
         "waited past its limit" if event.lifted else "",
+        "" if event.after is None else _chain(event.after),
+        "" if event.after is not None or event.unmet is None else _still(event.unmet),
     )
     return ", ".join(filter(None, changes))
+
+
+def _chain(after: Sequence[Dependency]) -> str:
+    """Like "after 12, 13 (success)"."""
+    said = ", ".join(f"{it.workload} (success)" if it.ok else str(it.workload) for it in after[:MOST_NAMED])
+    more = f" and {len(after) - MOST_NAMED} more" if len(after) > MOST_NAMED else ""
+    return f"after {said}{more}" if after else "after nothing"
+
+
+def _still(unmet: Sequence[int]) -> str:
+    more = f" and {len(unmet) - MOST_NAMED} more" if len(unmet) > MOST_NAMED else ""
+    still = ", ".join(map(str, unmet[:MOST_NAMED]))
+    return f"still after {still}{more}" if unmet else "after nothing more"
 
 
 def _detail(event: Event) -> str:

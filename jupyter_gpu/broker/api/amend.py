@@ -1,0 +1,74 @@
+"""What may be changed of a workload that is there: its end, its pause, its priority, what it comes after."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import msgspec
+
+from ...errors import LimitExceeded
+from ...model import Chain, ChainBody, Extend, ExtendBody, LetGo, Pause, Reprioritise, Scope, WorkloadView
+from ...units import MAX_SECONDS
+from .base import Base, endpoint
+from .bounds import check_after
+from .parents import past_of
+
+
+class ReprioritiseBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """POST /workloads/ID/reprioritise."""
+
+    priority: Annotated[int, msgspec.Meta(ge=-1_000_000, le=1_000_000)]
+
+
+class ExtendHandler(Base):
+    """/workloads/ID/extend."""
+
+    @endpoint(WorkloadView, scope=None, body=ExtendBody)
+    async def post(self, id_: str, body: ExtendBody) -> WorkloadView:
+        """Buy more time, as far as quota, limit and the next hold allow; the answer states the new end."""
+        return await self.act(id_, lambda it, by: Extend(workload=it, by=by, seconds=bounded(body.seconds)))
+
+
+class PauseHandler(Base):
+    """/workloads/ID/pause."""
+
+    @endpoint(WorkloadView, scope=None)
+    async def post(self, id_: str) -> WorkloadView:
+        """A queued workload must not start yet."""
+        return await self.act(id_, lambda it, by: Pause(workload=it, by=by))
+
+
+class LetGoHandler(Base):
+    """/workloads/ID/let-go."""
+
+    @endpoint(WorkloadView, scope=None)
+    async def post(self, id_: str) -> WorkloadView:
+        """A paused workload may start."""
+        return await self.act(id_, lambda it, by: LetGo(workload=it, by=by))
+
+
+class ChainHandler(Base):
+    """/workloads/ID/chain."""
+
+    @endpoint(WorkloadView, scope=None, body=ChainBody)
+    async def post(self, id_: str, body: ChainBody) -> WorkloadView:
+        """What a queued job comes after from now on, and nothing else; never itself, over whatever others."""
+        check_after(body.after)
+        past = await past_of(self.loop, body.after, self.caller)
+        return await self.act(id_, lambda it, by: Chain(workload=it, by=by, after=body.after, past=past))
+
+
+class ReprioritiseHandler(Base):
+    """/workloads/ID/reprioritise."""
+
+    @endpoint(WorkloadView, scope=Scope.OPERATE, body=ReprioritiseBody)
+    async def post(self, id_: str, body: ReprioritiseBody) -> WorkloadView:
+        """Move a queued workload to another priority."""
+        return await self.act(id_, lambda it, by: Reprioritise(workload=it, by=by, priority=body.priority))
+
+
+def bounded(seconds: int) -> int:
+    """A length that a calendar has."""
+    if abs(seconds) > MAX_SECONDS:
+        raise LimitExceeded(f"An extension of {seconds} s is beyond ten years.", hint="Ask for less.")
+    return seconds

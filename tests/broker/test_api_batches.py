@@ -1,0 +1,252 @@
+"""Chains, arrays and dry runs by way of the API: what is checked at the doors, and what nothing is left of."""
+
+import json
+
+import pytest
+
+from jupyter_gpu.broker.api import bounds
+from jupyter_gpu.broker.api.room import size_of
+from jupyter_gpu.model import JobSpec, Kind, SubmitBody
+from tests.conftest import Places
+
+from .api_ground import an_api, job, play
+
+
+def after(*ids: int, ok: bool = False) -> list[dict[str, object]]:
+    """What a job comes after, as JSON."""
+    return [{"workload": id_, "ok": ok} for id_ in ids]
+
+
+def test_a_job_after_another_says_whom_it_waits_for_and_its_events_say_what_came(tmp_runtime: Places) -> None:
+    """In its view, its sentence and its life."""
+
+    async def story() -> None:
+        async with an_api(tmp_runtime.runtime_dir, count=2) as broker:
+            ada = broker.as_("ada")
+            await ada.post("/workloads", json=job(name="prep", paused=True))
+            answer = await ada.post("/workloads", json=job(after=after(1, ok=True)))
+            it = answer.json()
+            assert (answer.status_code, it["waiting"], it["unmet"]) == (202, "dependency", [1])
+            assert it["reason"].startswith("It comes after the success of job 1 (prep), which is paused. ")
+
+            await ada.post("/workloads/1/cancel", json={"reason": "a slip"})
+            it = (await ada.get("/workloads/2")).json()
+            assert (it["end"], it["detail"]) == (
+                "dependency-unmet",
+                "job 1 (prep) was cancelled before it began, and job 2 was to come after its success",
+            )
+            life = (await ada.get("/workloads/2/events")).json()["items"]
+            assert [(event["event"], event.get("note", "")) for event in life][-1] == ("ended", "dependency-unmet")
+
+    play(story)
+
+
+def test_what_a_queued_job_comes_after_is_amended(tmp_runtime: Places) -> None:
+    """Circles are refused with their path; events say what was changed and by whom."""
+
+    async def story() -> None:
+        async with an_api(tmp_runtime.runtime_dir, count=1) as broker:
+            ada = broker.as_("ada")
+            for _ in range(3):
+                await ada.post("/workloads", json=job(paused=True))
+            answer = await ada.post("/workloads/2/chain", json={"after": after(1)})
+            assert (answer.status_code, answer.json()["unmet"]) == (200, [1])
+            await ada.post("/workloads/3/chain", json={"after": after(2) + after(1, ok=True)})
+
+            refused = await ada.post("/workloads/1/chain", json={"after": after(3)})
+            assert (refused.status_code, refused.json()["code"]) == (409, "conflict")
+            assert "job 1 would wait for itself: 1 → 3 → 1" in refused.json()["message"]
+            await ada.post("/workloads/3/chain", json={"after": []})
+
+            life = (await ada.get("/workloads/3/events")).json()["items"]
+            notes = [(event["note"], event["by"]) for event in life if event["event"] == "amended"]
+            assert notes == [("after 2, 1 (success)", "ada"), ("after nothing", "ada")]
+            assert (await broker.as_("grace").post("/workloads/3/chain", json={"after": []})).status_code == 403
+
+    play(story)
+
+
+def test_what_one_may_not_see_cannot_be_come_after(tmp_runtime: Places) -> None:
+    """404, the same as what does not exist: a job that waits would tell when it ends."""
+
+    async def story() -> None:
+        async with an_api(tmp_runtime.runtime_dir, count=1) as broker:
+            broker.loop.world.policy = broker.loop.world.policy.__class__(names_are_public=False)
+            await broker.as_("grace").post("/workloads", json=job(paused=True))
+            ada = broker.as_("ada")
+            await ada.post("/workloads", json=job(paused=True))
+            for id_ in (1, 77):
+                for answer in (
+                    await ada.post("/workloads", json=job(after=after(id_))),
+                    await ada.post("/workloads/2/chain", json={"after": after(id_)}),
+                ):
+                    assert (answer.status_code, answer.json()["message"]) == (404, f"there is no workload {id_}.")
+            assert sorted(broker.loop.world.workloads) == [1, 2]
+
+    play(story)
+
+
+def test_a_parent_that_only_the_store_remembers_counts(tmp_runtime: Places) -> None:
+    """Also an array of which the world keeps a part."""
+
+    async def story() -> None:
+        async with an_api(tmp_runtime.runtime_dir, count=1) as broker:
+            ada = broker.as_("ada")
+            await ada.post("/workloads", json=job(array=[{}, {}, {}], paused=True))
+            for id_ in (1, 2, 3):
+                await ada.post(f"/workloads/{id_}/cancel", json={})
+            for id_ in (1, 2):
+                broker.loop.world._forget(id_)
+
+            it = (await ada.post("/workloads", json=job(after=after(1)))).json()
+            assert it["end"] == "dependency-unmet"
+            assert it["detail"].startswith("job 1 (1 of 3 of array 1) was cancelled before it began, and job 4 was to")
+
+    play(story)
+
+
+def test_an_array_is_answered_with_its_first_and_stands_in_one_step(tmp_runtime: Places) -> None:
+    """All or nothing, and the same key is the same array."""
+
+    async def story() -> None:
+        async with an_api(tmp_runtime.runtime_dir, count=2) as broker:
+            ada, key = broker.as_("ada"), {"Idempotency-Key": "sweep"}
+            body = job("echo", "{lr}", array=[{"lr": "0.1"}, {"lr": "0.01"}, {"lr": "x"}], at_most=1, name="digits")
+            first = await ada.post("/workloads", json=body, headers=key)
+            assert (first.status_code, first.json()["id"], first.headers["Location"][-2:]) == (201, 1, "/1")
+            assert first.json()["member"] == {
+                "array": 1, "index": 1, "of": 3, "at_most": 1, "parameters": {"lr": "0.1"}
+            }  # fmt: skip
+            again = await ada.post("/workloads", json=body, headers=key)
+            assert (again.json()["id"], sorted(broker.loop.world.workloads)) == (1, [1, 2, 3])
+            third = (await ada.get("/workloads/3")).json()
+            assert (third["spec"]["argv"], third["spec"]["parameters"]) == (["echo", "x"], {"lr": "x"})
+            assert third["reason"].startswith("1 of array 1 runs, the most that was asked for at once.")
+
+            items = (await ada.post("/submissions", json={"items": [job(), body, job(after=after(1))]})).json()["items"]
+            assert [it["workload"]["id"] for it in items] == [4, 5, 8]
+            assert items[2]["workload"]["unmet"] == [1]
+
+    play(story)
+
+
+def test_each_command_of_an_array_is_looked_for(tmp_runtime: Places) -> None:
+    """What could only fail later is refused now, whole."""
+
+    async def story() -> None:
+        async with an_api(tmp_runtime.runtime_dir, count=1) as broker:
+            body = job("{tool}", array=[{"tool": "true"}, {"tool": "no-such-command"}])
+            answer = await broker.as_("ada").post("/workloads", json=body)
+            assert (answer.status_code, broker.loop.world.workloads) == (422, {})
+            assert "no-such-command" in answer.json()["message"]
+            long = job("echo", "{x}" * 1000, array=[{"x": "1"}, {"x": "y" * 200}])
+            assert (
+                "argv[1] has 200000 bytes" in (await broker.as_("ada").post("/workloads", json=long)).json()["message"]
+            )
+
+    play(story)
+
+
+@pytest.mark.parametrize(
+    ("more", "code", "said"),
+    [
+        ({"array": [{"a": "1\n2"}]}, "invalid-ask", "The array's a holds control characters"),
+        ({"array": [{"a": "x" * 5000}]}, "limit-exceeded", "The array's a has 5000 characters"),
+        ({"array": [{f"p{n}": "" for n in range(65)}]}, "limit-exceeded", "The array has 65 parameters"),
+        ({"array": [{}] * 10_001}, "limit-exceeded", "The array has 10001 jobs; 10000 are the most"),
+        ({"array": [{"a\x1b": "1"}]}, "invalid-ask", "array holds control characters"),
+        ({"array": [{"a": "1"}], "at_most": -1}, "invalid-ask", "at_most: -1 is below zero"),
+        ({"array": [{"a": 1}]}, "invalid-ask", "The body cannot be meant"),
+        (
+            {"spec": {"argv": ["true", *["{a}" * 100] * 10]}, "array": [{"a": "x" * 4000}]},
+            "limit-exceeded",
+            "One of the array would have 4008002 bytes more",
+        ),
+        ({"after": [{"workload": 1}] * 101}, "limit-exceeded", "A job can come after 100 others, not after 101"),
+    ],
+)
+def test_what_nobody_means_is_refused_at_the_door(
+    tmp_runtime: Places, more: dict[str, object], code: str, said: str
+) -> None:
+    """Before anything of it is looked up or made."""
+
+    async def story() -> None:
+        async with an_api(tmp_runtime.runtime_dir) as broker:
+            answer = await broker.as_("ada").post("/workloads", json=job(**more))
+            assert (answer.status_code, answer.json()["code"]) == (422, code)
+            assert said in answer.json()["message"]
+            chain = {"after": more.get("after", [])}
+            if "after" in more:
+                assert said in (await broker.as_("ada").post("/workloads/1/chain", json=chain)).json()["message"]
+
+    play(story)
+
+
+def test_an_array_weighs_as_much_as_all_of_it(tmp_runtime: Places, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In the log, where each is written down, and in memory, where each waits."""
+    spec = JobSpec(argv=("run", "x" * 1000), folder="/tmp")
+    one = SubmitBody(kind=Kind.JOB, spec=spec)
+    many = SubmitBody(kind=Kind.JOB, spec=spec, array=tuple({"a": str(n)} for n in range(100)))
+    assert size_of(many) > 100 * size_of(one)
+
+    monkeypatch.setattr(bounds, "MOST_QUEUED_BYTES", 50_000)
+
+    async def story() -> None:
+        async with an_api(tmp_runtime.runtime_dir) as broker:
+            ada = broker.as_("ada")
+            assert (await ada.post("/workloads", json=job("true", "x" * 1000))).status_code == 201
+            answer = await ada.post("/workloads", json=job("true", "x" * 1000, array=[{}] * 100))
+            assert (answer.json()["code"], list(broker.loop.world.workloads)) == ("limit-exceeded", [1])
+            assert "Your waiting jobs would have" in answer.json()["message"]
+
+    play(story)
+
+
+def test_a_dry_run_says_what_would_be_and_leaves_nothing_behind(tmp_runtime: Places) -> None:
+    """No workload, no event, no copy of a script, no part of what its owner may submit; the next id is the same."""
+
+    async def story() -> None:
+        async with an_api(tmp_runtime.runtime_dir, count=2) as broker:
+            ada = broker.as_("ada")
+            script = {"name": "train.py", "content": "cHJpbnQoMSk="}
+            body = job("sh", "train.py", script=script, spec={"script_index": 1}, array=[{"a": "1"}, {"a": "2"}])
+            before = (broker.loop.world.revision, broker.loop.world.last_id)
+            answer = await ada.post("/workloads?dry_run=true", json=body, headers={"Idempotency-Key": "k"})
+
+            found = answer.json()
+            assert (answer.status_code, found["jobs"], found["starts_now"]) == (200, 2, 2)
+            assert (found["workload"]["state"], found["workload"]["member"]["of"]) == ("active", 2)
+            assert "Location" not in answer.headers
+            assert (broker.loop.world.revision, broker.loop.world.last_id) == before
+            assert not list((broker.state / "scripts").glob("*"))
+            assert broker.application.room._used == {}
+            assert (await ada.post("/workloads", json=body, headers={"Idempotency-Key": "k"})).json()["id"] == 1
+
+    play(story)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        job("no-such-command"),
+        job(ask={"devices": 99}),
+        job(after=after(7)),
+        job(array=[{"a": "1"}, {"a": "1"}]),
+        {"kind": "reservation", "array": [{}]},
+        job("x.py", spec={"script_index": 0}, script={"name": "x.py", "content": "A" * (24 << 20)}),
+    ],
+    ids=["no command", "no such devices", "no parent", "twins", "no job", "a large script"],
+)
+def test_a_dry_run_is_refused_as_the_ask_would_be(tmp_runtime: Places, body: dict[str, object]) -> None:
+    """The same error, code for code and word for word."""
+
+    async def story() -> None:
+        async with an_api(tmp_runtime.runtime_dir) as broker:
+            ada = broker.as_("ada")
+            tried, asked = [await ada.post(f"/workloads{query}", json=body) for query in ("?dry_run=true", "")]
+            assert tried.status_code == asked.status_code >= 400
+            assert json.loads(tried.text) == json.loads(asked.text)
+            reader = await broker.as_("reader").post("/workloads?dry_run=true", json=body)
+            assert reader.status_code == 403
+
+    play(story)
