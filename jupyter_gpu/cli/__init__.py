@@ -50,6 +50,7 @@ VERBS: dict[str, dict[str, tuple[str, str]]] = {
         "cancel": ("act", "End workloads, or give up their places in line."),
         "pause": ("act", "Keep queued jobs from starting; they keep their places."),
         "let-go": ("act", "Let paused jobs start."),
+        "amend": ("amend", "Let queued jobs come after others."),
         "extend": ("act", "Ask for more time."),
         "keep": ("act", "Keep reservations that are idle."),
         "release": ("act", "Give reservations back."),

@@ -14,7 +14,8 @@ from .. import pins
 from ..errors import Conflict, GpuError
 from ..units import format_when
 from .base import Face, for_each, json_option, pass_face
-from .text import end_text, moment, sentence, state_word, title, why
+from .text import end_text, ids_of, moment, sentence, state_word, title, why
+from .whole import Act, Word, array_option, arrays_of, change_array, remark_on_array
 from .words import Seconds, WorkloadId
 
 if TYPE_CHECKING:
@@ -25,22 +26,39 @@ ids_argument = click.argument("workloads", type=WorkloadId(), nargs=-1, required
 _SUCCESSES = ("succeeded", "released")
 
 
-def _change(
+def change(
     face: Face,
     workloads: tuple[int, ...],
-    act: Callable[[int], WorkloadView],
-    said: Callable[[WorkloadView], str],
+    act: Act,
+    said: Word,
     *,
+    array: bool = False,
+    word: Word = state_word,
+    only_waiting: bool = False,
     in_order: Callable[[Sequence[int]], Sequence[int]] | None = None,
 ) -> int:
-    """Change several: each is told, a failure stops none, and the first failure gives the exit code."""
+    """Change several: each is told, a failure stops none, and the first failure gives the exit code.
+
+    With `array` all of each array is changed and told in one line, by a `word` for each; of a verb that is for queued
+    work `only_waiting`, since who runs is not meant then.
+    """
     from ..model import WorkloadPage
 
     # The same one twice is one, or the second would be told as a conflict.
     wanted = tuple(dict.fromkeys(workloads))
-    done, code = for_each(face, wanted if in_order is None else in_order(wanted), lambda it: _told(face, act(it), said))
+    arrays, alone = arrays_of(face, wanted) if array else ([], list(wanted))
+    done, code = for_each(face, alone if in_order is None else in_order(alone), lambda it: _told(face, act(it), said))
+    if not array:
+        remark_on_array(face, done)
+        done.sort(key=lambda it: wanted.index(it.id))
+    for of in arrays:
+        found, failed = for_each(face, [of], lambda it: change_array(face, it, act, word, only_waiting=only_waiting))
+        for changed, its_code in found:
+            done += changed
+            failed = failed or its_code
+        code = code or failed
     if face.as_json and done:
-        face.document(WorkloadPage(items=tuple(sorted(done, key=lambda it: wanted.index(it.id)))))
+        face.document(WorkloadPage(items=tuple(done)))
     return code
 
 
@@ -57,11 +75,14 @@ def _told(face: Face, it: WorkloadView, said: Callable[[WorkloadView], str]) -> 
     type=click.Choice(["active", "ended"]),
     help="What to wait for. If not given: ended, and active for a reservation that is taken.",
 )
+@array_option
 @click.option("--timeout", type=Seconds("timeout", allow_zero=True), help="Wait at most so long, then exit 7.")
 @click.option("--export", is_flag=True, help="Of one reservation that is taken: only the line to hand to eval.")
 @json_option
 @pass_face
-def wait(face: Face, workloads: tuple[int, ...], until: str | None, timeout: int | None, export: bool) -> int:
+def wait(
+    face: Face, /, workloads: tuple[int, ...], *, until: str | None, array: bool, timeout: int | None, export: bool
+) -> int:
     """Wait for workloads. Exit 0 if all succeeded (or hold their GPUs), 1 if one did not, 7 after --timeout.
 
     A reservation of yours that nobody holds, as `reserve --no-wait` leaves it, is taken for this shell as soon as
@@ -71,6 +92,9 @@ def wait(face: Face, workloads: tuple[int, ...], until: str | None, timeout: int
 
     if export and (len(set(workloads)) > 1 or face.as_json):
         raise click.UsageError("--export is the line of one reservation, and no document.")
+    if array:
+        arrays, alone = arrays_of(face, dict.fromkeys(workloads))
+        workloads = (*alone, *(number for it in arrays for number in ids_of(it)))
     deadline = None if timeout is None else face.now() + timeout
     codes: list[int] = []
 
@@ -171,19 +195,22 @@ def goes_on(face: Face, workload: int) -> str:
 
 @click.command(short_help="End workloads, or give up their places in line.")
 @ids_argument
+@array_option
 @click.option("--reason", default="", metavar="TEXT", help="Told, with your name, to whose work it is.")
 @json_option
 @pass_face
-def cancel(face: Face, workloads: tuple[int, ...], reason: str) -> int:
+def cancel(face: Face, workloads: tuple[int, ...], array: bool, reason: str) -> int:
     """End workloads that run, with their grace, and give up the places of those that wait.
 
     Of several those that wait are first, or they would get the GPUs of those that run.
     """
-    return _change(
+    return change(
         face,
         workloads,
         lambda number: face.client.cancel(number, reason),
         lambda it: f"{title(it)} {_is_over(it, face.now())}.",
+        array=array,
+        word=lambda it: str(it.end or "being cancelled"),
         in_order=lambda wanted: _waiting_first(face, wanted),
     )
 
@@ -209,26 +236,36 @@ def _is_over(it: WorkloadView, now: float) -> str:
 
 @click.command(short_help="Keep queued jobs from starting; they keep their places.")
 @ids_argument
+@array_option
 @json_option
 @pass_face
-def pause(face: Face, workloads: tuple[int, ...]) -> int:
+def pause(face: Face, workloads: tuple[int, ...], array: bool) -> int:
     """Keep queued jobs from starting. They keep their places until `let-go`."""
-    return _change(
-        face, workloads, face.client.pause, lambda it: f"{title(it)} is {state_word(it)} and keeps its place."
+    return change(
+        face,
+        workloads,
+        face.client.pause,
+        lambda it: f"{title(it)} is {state_word(it)} and keeps its place.",
+        array=array,
+        only_waiting=True,
     )
 
 
 @click.command("let-go", short_help="Let paused jobs start.")
 @ids_argument
+@array_option
 @json_option
 @pass_face
-def let_go(face: Face, workloads: tuple[int, ...]) -> int:
+def let_go(face: Face, workloads: tuple[int, ...], array: bool) -> int:
     """Let paused jobs start when it is their turn."""
-    return _change(
+    return change(
         face,
         workloads,
         face.client.let_go,
         lambda it: " ".join(filter(None, (f"{title(it)} may start.", sentence(it.reason)))),
+        array=array,
+        word=lambda _: "let go",
+        only_waiting=True,
     )
 
 
@@ -266,7 +303,7 @@ def extend(face: Face, workload: int, seconds: int) -> None:
 @pass_face
 def keep(face: Face, workloads: tuple[int, ...]) -> int:
     """Keep reservations that are idle: the time after which they are given back begins anew."""
-    return _change(face, workloads, face.client.keep, lambda it: f"{title(it)} is kept: its idle time begins anew.")
+    return change(face, workloads, face.client.keep, lambda it: f"{title(it)} is kept: its idle time begins anew.")
 
 
 @click.command(short_help="Give reservations back.")
@@ -287,7 +324,7 @@ def release(face: Face, workloads: tuple[int, ...]) -> int:
         pinned = pinned or (bool(it.devices) and _pin_of(face) == ",".join(it.devices))
         return released
 
-    code = _change(face, workloads, give_back, lambda it: f"{title(it)} {_is_given_back(it)}.")
+    code = change(face, workloads, give_back, lambda it: f"{title(it)} {_is_given_back(it)}.")
     if pinned and not face.as_json:
         names = f"{pins.VISIBLE} {pins.CONTAINERS} {pins.RESERVATION}"
         face.say(f"Unset {pins.VISIBLE} in this shell: `unset {names}`.")

@@ -227,7 +227,6 @@ def _refuse_what_does_not_fit(face: Face, words: Mapping[str, Any]) -> None:
         (words["cron"] is None and words["zone"] is not None, "--zone is for --cron."),
         (words["cron"] is None and words["overlap"] is not None, "--overlap is for --cron."),
         (words["cron"] is not None and waits, "A --cron has no end that could be waited for."),
-        (words["cron"] is not None and words["key"] is not None, "Leave --key out: a calendar has no key."),
         (words["cron"] is not None and words["not_before"] is not None, "--cron says when: leave --not-before out."),
     )
     for is_so, said in refusals:
@@ -312,7 +311,7 @@ def _add_recurring(face: Face, body: SubmitBody, command: Command, words: Mappin
     overlap = Overlap.SKIP if words["overlap"] is None else Overlap(words["overlap"])
     asked = RecurringBody(cron=words["cron"], timezone=words["zone"], overlap=overlap, job=body)
     with face.going_on("It may have been accepted already; `jupyter gpu recurring` shows it."):
-        it = face.client.add_recurring(asked, keep=command.given)
+        it = face.client.add_recurring(asked, words["key"] or uuid.uuid4().hex, keep=command.given)
     tell_recurring(face, it, command)
 
 

@@ -237,8 +237,10 @@ class FakeClient:
         self.calls.pop()
         return DryRunView(workload=it, jobs=max(1, len(body.array)), starts_now=0, quotas=self.lab.quotas)
 
-    def add_recurring(self, body: RecurringBody, *, keep: Iterable[str] = ()) -> RecurringView:
-        self._called("add_recurring", body, tuple(keep))
+    def add_recurring(
+        self, body: RecurringBody, idempotency_key: str | None = None, *, keep: Iterable[str] = ()
+    ) -> RecurringView:
+        self._called("add_recurring", body, idempotency_key, tuple(keep))
         return RecurringView(
             id=15,
             owner="ada",

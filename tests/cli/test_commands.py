@@ -47,6 +47,7 @@ JSON = [
     ("cancel 12 14", WorkloadPage),
     ("pause 14", WorkloadPage),
     ("let-go 14", WorkloadPage),
+    ("amend 14 --after 12", WorkloadPage),
     ("keep 9", WorkloadPage),
     ("release 9", WorkloadPage),
     ("extend 9 1h", WorkloadView),

@@ -101,7 +101,6 @@ def test_an_array_is_waited_for_as_a_whole(gpu):
         ("--cron @daily --wait", "A --cron has no end that could be waited for."),
         ("--cron @daily --not-before +1h", "--cron says when: leave --not-before out."),
         ("--cron @daily --follow", "--follow shows one log"),
-        ("--cron @daily --key k", "a calendar has no key"),
         ("--array seed", "'seed' gives no values."),
         ("--array a=1..1000 b=1..1000", "1000000 jobs"),
         ("--after x", "'x' is no number of a job."),
@@ -222,6 +221,8 @@ def test_a_recurring_job_is_a_calendar_with_all_that_a_submission_has(gpu):
         "The first time: 15:05. `jupyter gpu recurring` lists what is queued so.\n"
     )
     assert not [call for call in gpu.client.calls if call[0] == "submit"]
+    gpu("submit", "--cron", "@daily", "--key", "k", "--", "true")
+    assert gpu.client.calls[-1][2] == "k"
 
 
 # -- a dry run
