@@ -29,6 +29,7 @@ MODULES = (
     "panel",
     "sampling",
     "memory",
+    "batches",
     "hub",
 )
 PAGE = Path(__file__).parents[2] / "docs" / "benchmarks.md"
