@@ -22,11 +22,11 @@ export npm_config_cache ?= $(CURDIR)/.cache/npm
 unexport PYTHONPATH PYTHONHOME PYTHONDONTWRITEBYTECODE
 export PYTHONNOUSERSITE := 1
 
-.PHONY: help $(VENV) test test-gpu demo lint format generate bench pictures build fresh clean
+.PHONY: help $(VENV) test test-frameworks test-gpu demo lint format generate bench pictures build fresh clean
 .DEFAULT_GOAL := help
 
 help: ## list the commands
-	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 24
 
 $(VENV): $(STAMP)
 
@@ -48,6 +48,17 @@ $(STAMP): pyproject.toml $(PAGES)
 
 test: $(STAMP) ## run every test (ARGS="tests/core -x" for some)
 	$(PY) -m pytest --numprocesses=$(WORKERS) $(ARGS)
+
+# Its own environment, since what the frameworks bring is a gigabyte and none of it is ours. From PyPI, torch for Linux
+# is a build for CUDA and several times as large; PIP_EXTRA_INDEX_URL or PIP_FIND_LINKS can name one for the CPU.
+FRAMEWORKS := .venv-frameworks
+$(FRAMEWORKS)/.installed: pyproject.toml
+	@test -x $(FRAMEWORKS)/bin/python || $(PYTHON) -m venv $(FRAMEWORKS)
+	$(FRAMEWORKS)/bin/python -m pip install --quiet --editable '.[test-frameworks]'
+	@touch $@
+
+test-frameworks: $(FRAMEWORKS)/.installed ## run the tests that need PyTorch, Lightning, Transformers and Keras
+	$(FRAMEWORKS)/bin/python -m pytest --numprocesses=$(WORKERS) tests/frameworks $(ARGS)
 
 test-gpu: $(STAMP) ## run the tests that need a real card
 	$(PY) -m pytest tests/gpu $(ARGS)
@@ -81,9 +92,9 @@ build: $(STAMP) ## make the sdist and the wheel
 	$(PY) -m build
 
 fresh: ## forget the environment and make it again
-	rm -rf $(VENV)
+	rm -rf $(VENV) $(FRAMEWORKS)
 	$(MAKE) $(VENV)
 
 clean: ## remove what make and the tools made, the environment aside
 	rm -rf dist build labextension/lib .pytest_cache .mypy_cache .ruff_cache .hypothesis
-	find . -name __pycache__ -not -path './$(VENV)/*' -prune -exec rm -rf {} +
+	find . -name __pycache__ -not -path './$(VENV)/*' -not -path './$(FRAMEWORKS)/*' -prune -exec rm -rf {} +

@@ -282,7 +282,8 @@ def _tell(line: dict[str, Any]) -> None:
 
 def _plain(value: Any) -> int | float | None:
     """A number for JSON, from any library's scalar; null for one that is not finite."""
-    number = value if isinstance(value, int) else float(value)
+    # item() first: PyTorch warns of float() where a loss still has its graph.
+    number = value if isinstance(value, int) else float(value.item() if hasattr(value, "item") else value)
     return number if math.isfinite(number) else None
 
 
