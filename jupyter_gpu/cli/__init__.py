@@ -41,6 +41,7 @@ VERBS: dict[str, dict[str, tuple[str, str]]] = {
         "queue": ("see", "List what runs and what waits, and why."),
         "show": ("show", "Show all that is known of one workload."),
         "log": ("log", "Show what a job printed."),
+        "progress": ("progress", "Show how far a job is, and its curves."),
         "events": ("show", "Tell the story of one workload."),
         "quota": ("see", "Show what you hold, use and have left."),
         "devices": ("see", "List the GPUs with their UUIDs."),
