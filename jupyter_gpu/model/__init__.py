@@ -44,6 +44,7 @@ from .commands import (
     Tick,
     Uncordon,
 )  # fmt: skip
+from .containers import ContainerRules
 from .devices import Card, CardEvent, Condition, Device, Reading, Sample, Use, UseKind, Vitals, Wrong
 from .documents import (
     API_VERSION,
@@ -118,6 +119,7 @@ __all__ = [
     "Change",
     "Command",
     "Condition",
+    "ContainerRules",
     "Cordon",
     "Dependency",
     "Device",

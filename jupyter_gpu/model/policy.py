@@ -12,6 +12,7 @@ from typing import Literal
 
 import msgspec
 
+from .containers import ContainerRules
 from .devices import Condition, Device
 from .queues import DEFERRED, EACH, INTERACTIVE, TRAINING, HoldPolicy, Profile, QueuePolicy, QuotaRule
 from .rules import EVERYONE, ForeignRule, SharingRule, Treatment, foreign_problems, of_foreign, sharing_problems
@@ -103,6 +104,8 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     strike_seconds: int = 3600
     #: Conditions in which jobs are moved off a device; in all others they run on, and it only gets no new work.
     drains: tuple[Condition, ...] = (Condition.FAULTY,)
+    #: Which container engines and images jobs may run in.
+    containers: ContainerRules = ContainerRules()
     #: Work that ended longer ago is forgotten, save the newest 10,000; its logs go before that.
     keep_days: int = 365
     keep_log_days: int = 90

@@ -14,6 +14,7 @@ LIGHT = (
     "bpf",
     "cgroup",
     "child",
+    "containers",
     "ending",
     "files",
     "inside",
@@ -22,6 +23,7 @@ LIGHT = (
     "landlock",
     "launcher",
     "notice",
+    "outside",
     "procs",
     "reports",
     "saved",
@@ -30,7 +32,7 @@ LIGHT = (
     "verdict",
 )
 #: What lies above, since others use it as well.
-SHARED = {"checkpoints", "exits", "opening"}
+SHARED = {"checkpoints", "exits", "opening", "pins"}
 
 
 def test_the_launcher_imports_only_the_standard_library_and_its_own_few():

@@ -279,7 +279,7 @@ class House:
                 proc = procs.find(mark["pid"])
                 if proc and proc.start_ticks == mark["start_ticks"]:
                     procs.send(proc, signal.SIGKILL)
-                aftermath.clear(str(folder), spec)
+                aftermath.clear(str(folder), spec, mark)
 
 
 def facts(world: World) -> dict[str, Any]:

@@ -2,18 +2,16 @@
 
 The started mark names the supervisor by pid, start time and boot id. Where one of the three differs, it is gone,
 and whoever has its number now is a stranger whom no signal reaches. Its tree is found by the attempt's cgroup
-and by the variables it was started with; the notice file's path is one of them, since another broker on this machine
-may well have a job of the same number.
+and by the variables it was started with, wherever a container engine has started it.
 """
 
 from __future__ import annotations
 
-import os
 import signal
 import time
 from typing import Any
 
-from . import cgroup, command, files, procs
+from . import cgroup, files, outside, procs
 
 #: What has not died of SIGKILL by then hangs in the kernel; the caller asks again later.
 _PATIENCE_SECONDS = 5.0
@@ -26,13 +24,17 @@ def watch(mark: dict[str, Any]) -> int | None:
     return procs.open_pidfd(mark["pid"], mark["start_ticks"])
 
 
-def clear(folder: str, spec: dict[str, Any]) -> tuple[bool, list[str]]:
+def clear(folder: str, spec: dict[str, Any], mark: dict[str, Any]) -> tuple[bool, list[str]]:
     """End what lives of an attempt without supervisor: whether nothing is left, and what had to be ended.
 
-    OSError where it cannot be known whether anything lives.
+    After a restart of the machine nothing lives, and what an engine still keeps of its container is removed. OSError
+    where it cannot be known whether anything lives.
     """
-    tags = command.tags(spec["workload"], spec["attempt"]) | {"JUPYTER_GPU_NOTICE_FILE": f"{folder}/{files.NOTICE}"}
-    wanted = [os.fsencode(f"{name}={value}") for name, value in tags.items()]
+    if mark.get("boot_id") != procs.boot_id():
+        if mark.get("boot_id"):
+            _forget_container(spec)
+        return True, []
+    wanted = outside.tags(folder, spec)
     ended: dict[tuple[int, int], str] = {}
     by = time.monotonic() + _PATIENCE_SECONDS
     while living := _living(wanted, spec["cgroups"]):
@@ -43,8 +45,14 @@ def clear(folder: str, spec: dict[str, Any]) -> tuple[bool, list[str]]:
         if time.monotonic() > by:
             return False, list(ended.values())[: files.MOST_NAMED]
         time.sleep(0.01)
+    _forget_container(spec)
     cgroup.remove(spec["cgroups"])
     return True, list(ended.values())[: files.MOST_NAMED]
+
+
+def _forget_container(spec: dict[str, Any]) -> None:
+    if spec.get("container"):
+        outside.remove(spec)
 
 
 def lost(folder: str, *, why: str, forced: list[str], order: dict[str, Any] | None) -> dict[str, Any]:

@@ -18,7 +18,7 @@ import resource
 import signal
 
 from ...checkpoints import newest_name
-from . import cgroup, inside, isolation
+from . import cgroup, containers, inside, isolation
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -52,6 +52,7 @@ def become(spec: dict[str, Any], parent: int, output: int, report: int) -> NoRet
         if spec["argv"] is not None:
             found = _environment(spec)
             inside.say(report, {name: value for name, value in found.items() if name != "environment"})
+            _put_in_a_container(spec, found)
             step = f"start {spec['argv'][0]}"
         isolation.become(spec, found["environment"], report)
     except BaseException as error:  # noqa: BLE001 - nothing may return into the supervisor's code
@@ -100,6 +101,16 @@ def _environment(spec: dict[str, Any]) -> dict[str, Any]:
     if resume_from:
         given["JUPYTER_GPU_RESUME_FROM"] = resume_from
     return {"environment": given, "resume_from": resume_from, "skipped": skipped}
+
+
+def _put_in_a_container(spec: dict[str, Any], found: dict[str, Any]) -> None:
+    """Let the engine be started in place of the command, where there is one; only now all variables are known."""
+    plan, home = spec.get("container"), spec["checkpoint_dir"]
+    if not plan:
+        return
+    beside = not home.startswith(plan["folder"].rstrip("/") + "/") and os.path.isdir(home)  # noqa: PTH112
+    folders = [home] if beside else []
+    spec["argv"], found["environment"] = containers.wrapped(plan, spec["argv"], found["environment"], folders)
 
 
 def _make_folders(home: str) -> None:

@@ -14,6 +14,7 @@ from pathlib import PurePath
 
 from ... import pins
 from ...model import JobSpec, unpack_bytes
+from . import procs
 from .accounts import Account
 from .base import Attempt
 from .notice import SHELLS
@@ -91,7 +92,7 @@ def environment(attempt: Attempt, notice_file: str, progress_file: str, account:
         "JUPYTER_GPU_NOTICE_FILE": notice_file,
         "JUPYTER_GPU_PROGRESS_FILE": progress_file,
         "JUPYTER_GPU_CHECKPOINT_DIR": checkpoint_dir(attempt),
-        **tags(attempt.workload, attempt.attempt),
+        **procs.tags(attempt.workload, attempt.attempt),
     }
     if attempt.deadline_at is not None:
         given["JUPYTER_GPU_DEADLINE"] = f"{attempt.deadline_at:.3f}"
@@ -108,8 +109,3 @@ def _of_parameters(attempt: Attempt) -> dict[str, str]:
         given["JUPYTER_GPU_ARRAY_INDEX"] = str(attempt.member.index)
         given["JUPYTER_GPU_ARRAY_COUNT"] = str(attempt.member.of)
     return given
-
-
-def tags(workload: int, attempt: int) -> dict[str, str]:
-    """The variables by which a tree without supervisor is found."""
-    return {"JUPYTER_GPU_JOB": str(workload), "JUPYTER_GPU_ATTEMPT": str(attempt)}

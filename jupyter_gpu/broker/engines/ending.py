@@ -19,12 +19,14 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
+    from . import outside
+
 
 class Ending:
     """The orders of one attempt, and what was done about them."""
 
-    def __init__(self, folder: str) -> None:
-        self._folder = folder
+    def __init__(self, folder: str, container: outside.Container | None = None) -> None:
+        self._folder, self._container = folder, container
         self._seen: tuple[int, int] | None = None
         self._close_at: float | None = None
         self._kill_at: float | None = None
@@ -88,7 +90,7 @@ class Ending:
         if self._notice_owed and launched:
             self._give_notice()
         if self._close_at is not None and now >= self._close_at and not self._closed:
-            tree = procs.descendants(os.getpid())
+            tree = self._tree()
             self._closed = True
             for proc in tree.values():
                 procs.send(proc, signal.SIGTERM)
@@ -110,8 +112,13 @@ class Ending:
         with contextlib.suppress(OSError):  # on a full disk the signal alone must do
             files.write_whole(f"{self._folder}/{files.NOTICE}", content, mode=0o644)
 
-    def _give_notice(self) -> None:
+    def _tree(self) -> dict[int, procs.Proc]:
+        """All that lives of the attempt, also what a container engine has started elsewhere."""
         tree = procs.descendants(os.getpid())
+        return tree if self._container is None else tree | self._container.processes(tree)
+
+    def _give_notice(self) -> None:
+        tree = self._tree()
         candidates = []
         for proc in tree.values():
             argv = tuple(procs.argv(proc.pid)) or (proc.name,)
@@ -129,7 +136,7 @@ class Ending:
         """SIGKILL all that lives; called again until nothing does."""
         tree: dict[int, procs.Proc] = {}
         for _ in range(3):  # one that forks and exits all the time may slip through a single look
-            tree = tree or procs.descendants(os.getpid())
+            tree = tree or self._tree()
         for proc in tree.values() if len(self._forced) < files.MOST_NAMED else ():
             self._forced.setdefault((proc.pid, proc.start_ticks), f"{proc.name} ({proc.pid})")
         cgroup.kill(cgroups)

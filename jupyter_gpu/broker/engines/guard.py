@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from ...model import Device, IsolationView
-from . import bpf, cgroup, files, isolation, landlock, procs, reach
+from . import bpf, cgroup, containers, files, isolation, landlock, procs, reach
 from .spool import PROBE, Spool, make_folder
 
 log = logging.getLogger(__name__)
@@ -137,15 +137,29 @@ class Guard:
     def _paths(self) -> Iterable[str]:
         return {*self._nodes, *(twin for twins in self._twins.values() for twin in twins)}
 
-    def fence(self, nodes: Iterable[str], devices: Sequence[Device] = ()) -> reach.Job:
-        """What a spec says of it; no fence where there is nothing to withhold, or nothing to do so by."""
-        fence = self._fence(self._layer, sorted(nodes), devices) if self._layer and nodes else None
+    def fence(self, nodes: Iterable[str], devices: Sequence[Device] = (), engine: str = "") -> reach.Job:
+        """What a spec says of it; no fence where there is nothing to withhold, or nothing to do so by.
+
+        In a container only the rules of a cgroup can be had, and only where its engine leaves it in ours: Landlock lets
+        nobody mount, and bubblewrap nobody who needs ids of others.
+        """
+        by_cgroup = self._layer in (isolation.CGROUP_1, isolation.CGROUP_2)
+        if engine and nodes and not (engine == containers.APPTAINER and by_cgroup):
+            is_closed = engine != containers.APPTAINER  # which shows the nodes of all
+            fence: dict[str, Any] | None = {
+                "by": isolation.CONTAINER, "engine": engine, "is_closed": is_closed, "withheld": sorted(nodes),
+            }  # fmt: skip
+        else:
+            fence = self._fence(self._layer, sorted(nodes), devices) if self._layer and nodes else None
         return reach.Job(fence, reach.nodes_at(self._paths()))
 
     def started(self, key: tuple[int, int], job: reach.Job, uid: int | None) -> None:
         """A job is about to run; `uid`: the user that it becomes, None where it stays who we are."""
         self._jobs[key] = job
-        self._is_loose_as_root(key, job.fence, uid)
+        if job.fence and job.fence["by"] == isolation.CONTAINER:
+            self._loose[key] = _of_container(key[0], job.fence)
+        else:
+            self._is_loose_as_root(key, job.fence, uid)
 
     def _is_loose_as_root(self, key: tuple[int, int], fence: dict[str, Any] | None, uid: int | None) -> None:
         if fence and (os.geteuid() if uid is None else uid) == 0:
@@ -298,6 +312,13 @@ def _trouble(found: dict[str, Any] | None) -> str:
     if found["missing"]:
         return f"it could not be tried where there is no such file: {_named(found['missing'])}"
     return found.get("why") or ""
+
+
+def _of_container(workload: int, fence: dict[str, Any]) -> str:
+    """What is known of what a job in a container can open: what its engine was told, and no more."""
+    if not fence["is_closed"]:
+        return f"job {workload} runs in {fence['engine']}, which shows it the nodes of all GPUs"
+    return f"job {workload} is kept to its GPUs by its container ({fence['engine']}), and that was not probed"
 
 
 def _of_layers(trouble: str, layers: list[str]) -> str:

@@ -24,6 +24,8 @@ CGROUP_2 = "cgroup v2"
 CGROUP_1 = "cgroup v1"
 LANDLOCK = "landlock"
 BUBBLEWRAP = "bubblewrap"
+#: No layer of ours: what a container engine shows of devices is what there is, and no process of ours tries it.
+CONTAINER = "container"
 
 _PYTHONS = (sys.executable, "/usr/bin/python3")
 
@@ -66,7 +68,7 @@ def become(spec: dict[str, Any], environment: dict[str, str], report: int) -> No
     raw = {os.fsencode(name): os.fsencode(value) for name, value in environment.items()}
     if fence and fence["by"] == BUBBLEWRAP and "why" not in fence:
         _go_inside(spec, inside.pack([os.fsencode(node) for node in _tried(fence)], argv, raw), report)
-    if fence:
+    if fence and fence["by"] != CONTAINER:
         why = {"why": fence["why"]} if "why" in fence else {}
         inside.say_found(report, inside.probe(_tried(fence), opening.try_to_open) | why)
     if argv is None:
@@ -77,7 +79,7 @@ def become(spec: dict[str, Any], environment: dict[str, str], report: int) -> No
 def found(spec: dict[str, Any], findings: dict[str, Any]) -> dict[str, Any] | None:
     """What the probe found, of the nodes that it was to try; whatever else was said is nothing to go by."""
     fence, told = spec.get("isolation"), findings.get("isolation")
-    if fence is None or not isinstance(told, dict):
+    if fence is None or fence["by"] == CONTAINER or not isinstance(told, dict):
         return None
     said = {name: told.get(name) for name in ("opened", "missing")}
     lists = {

@@ -26,6 +26,7 @@ from . import aftermath, files, procs
 from .accounts import Accounts
 from .base import Attempt, Order, Sighting, Stage
 from .channel import Channel
+from .container_plan import engine_of
 from .guard import Guard
 from .spool import Spool, make_folder, number_of
 from .watching import Supervisor, Watching
@@ -149,7 +150,7 @@ class LocalEngine:
             if entry.sighting.stage is not Stage.HANDED_OVER or entry.unwanted:
                 return  # called off meanwhile
             if fresh or not entry.is_marked:
-                job = self._guard.fence(attempt.withheld, attempt.devices)
+                job = self._guard.fence(attempt.withheld, attempt.devices, engine_of(attempt.spec))
                 self._spool.write(attempt, entry.folder, account, job, fresh=fresh)
                 self._guard.started(entry.key, job, account.uid)
             entry.prepared = True
@@ -328,8 +329,8 @@ class LocalEngine:
     async def _end_the_rest(self, entry: _Entry, mark: dict[str, Any], outcome: dict[str, Any] | None) -> None:
         spec = files.read(f"{entry.folder}/{files.SPEC}")
         done, forced = True, list[str]()
-        if spec and mark.get("boot_id") == procs.boot_id():
-            done, forced = await asyncio.to_thread(aftermath.clear, entry.folder, spec)
+        if spec:
+            done, forced = await asyncio.to_thread(aftermath.clear, entry.folder, spec, mark)
         with contextlib.suppress(OSError):
             if done and outcome:
                 outcome = outcome | {"gone": True, "forced": [*outcome.get("forced", []), *forced][: files.MOST_NAMED]}

@@ -14,11 +14,13 @@ import re
 
 SHELLS = frozenset({"sh", "bash", "dash", "zsh", "ksh", "mksh", "ash", "busybox", "fish", "csh", "tcsh"})
 _WRAPPERS = SHELLS | {
-    "accelerate", "apptainer", "bwrap", "catchsegv", "chrt", "colossalai", "conda", "cpulimit", "deepspeed",
-    "doas", "dumb-init", "env", "fakeroot", "firejail", "gosu", "horovodrun", "ionice", "jupyter-gpu", "mamba",
-    "micromamba", "mpiexec", "mpirun", "nice", "nohup", "nsys", "numactl", "orterun", "pixi", "pipenv", "poetry",
-    "prlimit", "prterun", "runuser", "script", "setpriv", "setsid", "singularity", "srun", "stdbuf", "strace", "su",
-    "sudo", "taskset", "time", "timeout", "tini", "torchrun", "unbuffer", "unshare", "uv", "xargs",
+    "Apptainer runtime parent", "accelerate", "appinit", "apptainer", "bwrap", "catatonit", "catchsegv", "chrt",
+    "colossalai", "conda", "conmon", "cpulimit", "crun", "deepspeed", "doas", "docker", "docker-init", "dumb-init",
+    "env", "fakeroot", "firejail", "gosu", "horovodrun", "ionice", "jupyter-gpu", "mamba", "micromamba", "mpiexec",
+    "mpirun", "nice", "nohup", "nsys", "numactl", "orterun", "pipenv", "pixi", "podman", "podman-init", "poetry",
+    "prlimit", "prterun", "runc", "runuser", "script", "setpriv", "setsid", "singularity", "srun", "starter",
+    "starter-suid", "stdbuf", "strace", "su", "sudo", "taskset", "time", "timeout", "tini", "torchrun", "unbuffer",
+    "unshare", "uv", "xargs",
 }  # fmt: skip
 _WRAPPER_MODULES = frozenset({
     "accelerate.commands.launch", "colossalai.cli", "deepspeed.launcher.launch", "deepspeed.launcher.runner",

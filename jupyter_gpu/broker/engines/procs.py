@@ -182,9 +182,14 @@ def users_of(pid: int) -> set[int]:
     return found
 
 
-def tagged(tags: Iterable[bytes]) -> dict[int, Proc]:
+def tags(workload: int, attempt: int) -> dict[str, str]:
+    """The variables by which the processes of an attempt are found."""
+    return {"JUPYTER_GPU_JOB": str(workload), "JUPYTER_GPU_ATTEMPT": str(attempt)}
+
+
+def tagged(marks: Iterable[bytes]) -> dict[int, Proc]:
     """The live processes of our own user (as root: of any) whose environment holds all these `NAME=value`."""
-    wanted = set(tags)
+    wanted = set(marks)
     found = {}
     for pid in _pids():
         with _unless_short():

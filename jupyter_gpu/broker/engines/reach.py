@@ -72,6 +72,8 @@ def _is_held(fence: Mapping[str, Any] | None, node: Node, refused: set[int]) -> 
         return os.path.dirname(os.path.realpath(node.path)) in fence.get("folders", ())  # noqa: PTH120
     if fence["by"] == isolation.BUBBLEWRAP:
         return False
+    if fence["by"] == isolation.CONTAINER:
+        return bool(fence["is_closed"])
     major, minor = os.major(node.number), os.minor(node.number)
     return node.number in refused or (
         fence["by"] == isolation.CGROUP_2

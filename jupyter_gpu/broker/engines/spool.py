@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from ...model import unpack_bytes
-from . import cgroup, command, files, isolation, reach
+from . import cgroup, command, container_plan, files, isolation, reach
 from .accounts import Account
 from .base import Attempt
 
@@ -123,6 +123,9 @@ class Spool:
         environment = command.environment(
             attempt, f"{folder}/{files.NOTICE}", f"{folder}/{files.PROGRESS_PIPE}", account
         )
+        name = f"{self._name}-{os.path.basename(folder)}"  # noqa: PTH119
+        if container := container_plan.plan(attempt, folder, name, account, environment):
+            content["container"] = container
         with contextlib.suppress(FileExistsError):
             files.reserve_order(folder)
         files.write_spec(folder, content, environment, fresh=fresh)

@@ -22,7 +22,7 @@ import signal
 import time
 
 from ...exits import memory_kills
-from . import cgroup, child, files, isolation, procs, saved
+from . import cgroup, child, files, isolation, outside, procs, saved
 from .ending import Ending
 from .joblog import JobLog
 from .reports import Reports
@@ -82,7 +82,8 @@ class _Supervisor:
 
     def __init__(self, folder: str, spec: dict[str, Any], tell: Callable[..., bool], reserved: files.Reserved) -> None:
         self.folder, self.spec, self.tell, self.reserved = folder, spec, tell, reserved
-        self.ending = Ending(folder)
+        self.container = outside.Container(folder, spec) if spec.get("container") else None
+        self.ending = Ending(folder, self.container)
         self.log = JobLog(folder, spec["log_limit_bytes"])
         self.main = 0
         #: When it was started (monotonic: the clock of the wall may jump).
@@ -106,7 +107,8 @@ class _Supervisor:
             self._never_start()
         else:
             self._start(wake)
-        return self.told and self.outcome.get("gone") is True
+        # An engine may leave a child of its own to us, which would belong to the next attempt.
+        return self.told and self.outcome.get("gone") is True and self.container is None
 
     def _start(self, wake: int) -> None:
         self.spec["cgroups"] = cgroup.make(self.spec["cgroups"])
@@ -205,7 +207,7 @@ class _Supervisor:
                     return
                 if pid == self.main:
                     self.status = status
-        self.tree_gone = True
+        self.tree_gone = self.container is None or self.container.is_gone()
 
     # --- the end ----------------------------------------------------------------------------------
 
@@ -220,9 +222,10 @@ class _Supervisor:
             self.outcome = self._launch_failed()
         elif code and isolation.never_got_inside(self.spec, self.findings) and not self.ending.order:
             self.outcome = isolation.failed(self.log.tail)
+        elif code and self.container and not self.ending.order and (it := self.container.failed(code, self.log.tail)):
+            self.outcome = it
         else:
-            kills = memory_kills(self.spec["cgroups"]) if code != 0 else 0
-            end, detail = judge(code, signal_number, self.log.tail, kills)
+            end, detail = judge(code, signal_number, self.log.tail, self._memory_kills() if code != 0 else 0)
             self.outcome = {"end": end, "detail": detail, "exit_code": code, "signal": signal_number}
             before = self.findings.get("resume_from")
             self.outcome |= saved.look(self.spec, before, ran_seconds=ran_seconds, ended_at=at)
@@ -235,6 +238,10 @@ class _Supervisor:
         else:
             self.ending.main_has_ended(self.spec["leftover_seconds"])
         self._publish()
+
+    def _memory_kills(self) -> int:
+        told = self.container is not None and self.container.ran_out_of_memory
+        return max(memory_kills(self.spec["cgroups"]), int(told))
 
     def _tree_has_ended(self) -> None:
         cgroup.remove(self.spec["cgroups"])

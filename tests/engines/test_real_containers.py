@@ -1,0 +1,257 @@
+"""Jobs in real containers of docker and podman, where these can be had: what Debian brings of both will do.
+
+Their argv is in test_containers; here counts what comes of it: who runs what, where, and how it is brought to its end.
+"""
+
+from __future__ import annotations
+
+import os
+import pwd
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from jupyter_gpu.broker.engines import files, procs
+from jupyter_gpu.broker.engines.base import Stage
+from tests.accounts import two_accounts
+from tests.engines.bench import bench, kill, lives, scenario, until
+from tests.engines.container_ground import IMAGE, House, houses
+
+
+@pytest.fixture(scope="module", params=["docker", "podman"])
+def house(request: pytest.FixtureRequest) -> Iterator[House]:
+    """An engine that works."""
+    with houses(request.param) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def docker() -> Iterator[House]:
+    """The engine whose processes are not below us, and that lets in whoever is allowed to its socket."""
+    with houses("docker") as made:
+        yield made
+
+
+def within(house: House, **more: object) -> dict[str, object]:
+    """What a job asks for to run in the house."""
+    return {"image": IMAGE, "container_engine": house.engine, "environment": house.environment | {"WORD": "a b"}} | more
+
+
+#: A training as a shell can be one: it says that it runs, and saves at SIGTERM.
+TRAINS = 'trap "echo noticed; cat $JUPYTER_GPU_NOTICE_FILE; exit 0" TERM; echo runs; while true; do sleep 0.1; done'
+STUBBORN = 'trap "" TERM; echo runs; while true; do sleep 0.1; done'
+
+
+def inside(it) -> set[int]:
+    """The processes of attempt 1.1 by the variables that they were given, wherever they are."""
+    folder = it.engine.folder_of(1, 1)
+    marks = [
+        b"JUPYTER_GPU_JOB=1",
+        b"JUPYTER_GPU_ATTEMPT=1",
+        f"JUPYTER_GPU_NOTICE_FILE={folder}/{files.NOTICE}".encode(),
+    ]
+    return {pid for pid in procs.tagged(marks) if procs.argv(pid)[:1] == ["sh"]}
+
+
+@scenario
+async def test_a_command_runs_in_the_image_as_it_was_asked(tmp_path, house):
+    """In the folder of submission, with each word and variable as it is, and with its exit code; nothing is left."""
+    async with bench(tmp_path) as it:
+        script = 'pwd; printf "<%s>" "$@"; echo; echo "$WORD"; echo $PATH; echo $HOME; touch made; exit 7'
+        outcome = await it.run("sh", "-c", script, "x", "", "two words", "a\nb", 'q"q', **within(house))
+        assert (outcome.end, outcome.exit_code) == ("failed", 7)
+        said = it.log().decode().splitlines()
+        assert said[0] == str(it.work)
+        assert "\n".join(said[1:3]) == '<><two words><a\nb><q"q>'
+        assert said[3] == "a b"
+        assert os.environ["PATH"] not in said[4]
+        assert said[5] == "/tmp"
+        assert (it.work / "made").exists()
+        assert house.containers() == []
+
+
+@scenario
+async def test_values_of_variables_are_seen_by_nobody_else(tmp_path, house):
+    """Everybody reads command lines: a secret that was given by name is in none, and yet arrives."""
+    async with bench(tmp_path) as it:
+        spec = within(house)
+        spec["environment"] = spec["environment"] | {"HF_TOKEN": "hf_secret"}
+        await it.hand_over("sh", "-c", 'echo "got $HF_TOKEN"; ' + TRAINS, **spec)
+        await it.says(b"runs")
+        assert b"got hf_secret" in it.log()
+        assert not [pid for pid in procs.everyone() if "hf_secret" in " ".join(procs.argv(pid))]
+
+
+@scenario
+async def test_only_what_was_named_is_seen(tmp_path, house):
+    """A mount for reading only cannot be written to, and nothing else of the machine is there."""
+    data, other = tmp_path / "data", tmp_path / "other"
+    for folder in (data, other):
+        folder.mkdir()
+        (folder / "file").write_text("content")
+    async with bench(tmp_path) as it:
+        script = f"cat /data/file; touch /data/more; ls {other}; echo more > /out/more; df -m /dev/shm"
+        mounts = (f"{data}:/data:ro", f"{data}:/out")
+        await it.run("sh", "-c", script, **within(house, mounts=mounts))
+        said = it.log()
+        assert said.startswith(b"content")
+        assert b"Read-only file system" in said
+        assert b"No such file" in said
+        assert (data / "more").read_text() == "more\n"
+        mebibytes = next(int(line.split()[1]) for line in said.splitlines() if line.endswith(b"/dev/shm"))
+        assert mebibytes >= os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2**21 - 1
+
+
+@scenario
+async def test_the_notice_reaches_the_training_and_nothing_around_it(tmp_path, house):
+    """Neither the client nor the container's init: the training, once, with the notice file; it saves and ends."""
+    async with bench(tmp_path) as it:
+        await it.hand_over("sh", "-c", TRAINS, **within(house))
+        await it.says(b"runs")
+        await it.order(30)
+        outcome = await it.end()
+        assert outcome.exit_code == 0
+        assert outcome.noticed
+        assert [name.split()[0] for name in it.file(files.OUTCOME)["noticed_processes"]] == ["sh"]
+        assert it.log().count(b"noticed") == 1
+        assert b'"reason": "preempted"' in it.log()
+        assert outcome.forced == ()
+        assert house.containers() == []
+
+
+@scenario
+async def test_who_ignores_sigterm_is_killed_container_and_all(tmp_path, house):
+    """And is gone only when nothing of it lives."""
+    async with bench(tmp_path) as it:
+        await it.hand_over("sh", "-c", STUBBORN, **within(house))
+        await it.says(b"runs")
+        assert inside(it)
+        await it.order(0, kill_after=0)
+        outcome = await it.end()
+        assert any(name.startswith("sh ") for name in outcome.forced)
+        assert not inside(it)
+        assert house.containers() == []
+
+
+@scenario
+async def test_a_job_outlives_its_client_and_is_not_over_before_it_is(tmp_path, docker):
+    """Docker's daemon runs on without the client that we watch: so the devices are not given on meanwhile."""
+    async with bench(tmp_path) as it:
+        await it.hand_over("sh", "-c", STUBBORN, leftover_seconds=1, **within(docker))
+        await it.says(b"runs")
+        (pid,) = inside(it)
+        holder = (await it.sighting(Stage.STARTED)).holder
+        client = next(iter(procs.descendants(holder.pid)))
+        kill(client)
+        exited = await it.sighting(Stage.EXITED)
+        assert exited.outcome.signal == 9
+        await it.end()
+        assert not lives(pid)
+        assert docker.containers() == []
+
+
+@pytest.mark.parametrize("is_away", [False, True])
+@scenario
+async def test_what_a_dead_supervisor_leaves_is_ended(tmp_path, house, is_away):
+    """Whether the broker sees it, or a later one finds it at its start."""
+    async with bench(tmp_path) as it:
+        await it.hand_over("sh", "-c", STUBBORN, **within(house))
+        await it.says(b"runs")
+        (pid,) = inside(it)
+        holder = (await it.sighting(Stage.STARTED)).holder
+        if is_away:
+            await it.engine.close()
+        kill(holder.pid)
+        await until(lambda: not lives(holder.pid))
+        if is_away:
+            assert lives(pid)
+            await it.anew()
+        outcome = await it.end()
+        assert outcome.end == "lost"
+        assert not lives(pid)
+        assert house.containers() == []
+
+
+@scenario
+async def test_a_program_that_the_image_lacks_is_not_tried_again(tmp_path, house):
+    """It is the ask that is wrong, and the engine's own words say how."""
+    async with bench(tmp_path) as it:
+        outcome = await it.run("python3", "train.py", **within(house))
+        assert (outcome.end, outcome.engine_fault) == ("launch-failed", False)
+        assert "python3" in outcome.detail
+        assert IMAGE in outcome.detail
+        assert house.containers() == []
+
+
+@pytest.mark.parametrize("code", [125, 126, 127])
+@scenario
+async def test_the_numbers_by_which_engines_tell_their_faults_may_be_the_jobs_own(tmp_path, house, code):
+    """A job that began and ends with one of them has failed; nothing was wrong with its start."""
+    async with bench(tmp_path) as it:
+        outcome = await it.run("sh", "-c", f"exit {code}", **within(house))
+        assert (outcome.end, outcome.exit_code) == ("failed", code)
+
+
+@scenario
+async def test_without_a_daemon_the_start_is_tried_again_later(tmp_path, docker):
+    """It is nothing that the job has done, and it says what to do."""
+    async with bench(tmp_path) as it:
+        environment = docker.environment | {"DOCKER_HOST": f"unix://{tmp_path}/none.sock"}
+        outcome = await it.run("true", **within(docker, environment=environment))
+        assert (outcome.end, outcome.engine_fault) == ("launch-failed", True)
+        assert "start docker's daemon" in outcome.detail
+
+
+@scenario
+async def test_a_job_is_its_own_user_inside_too_and_has_no_rights(tmp_path, docker):
+    """What it writes is its user's, in the groups of the user; root it is not, and cannot become."""
+    with two_accounts() as (name, _):
+        who = pwd.getpwnam(name)
+        for folder in (*reversed(tmp_path.parents), tmp_path):
+            if folder.stat().st_mode & 0o055 != 0o055:
+                folder.chmod(0o755)
+        async with bench(tmp_path) as it:
+            os.chown(it.work, who.pw_uid, who.pw_gid)
+            script = "id; cat /proc/self/status; touch made; " + STUBBORN
+            await it.hand_over("sh", "-c", script, account=name, **within(docker))
+            await it.says(b"runs")
+            assert f"uid={who.pw_uid} gid={who.pw_gid}".encode() in it.log()
+            assert b"CapEff:\t0000000000000000" in it.log()
+            assert b"NoNewPrivs:\t1" in it.log()
+            assert (it.work / "made").stat().st_uid == who.pw_uid
+            (pid,) = inside(it)
+            await it.order(0, kill_after=0)
+            await it.end()
+            assert not lives(pid)
+            assert docker.containers() == []
+
+
+@scenario
+async def test_a_user_whom_dockers_daemon_does_not_let_in_gets_nothing_through_us(tmp_path, docker):
+    """The broker is root, and starts the client as the user: what a user may not do in a shell a job may not either."""
+    with two_accounts() as (name, _):
+        socket = Path(docker.environment["DOCKER_HOST"].removeprefix("unix://"))
+        socket.chmod(0o660)
+        try:
+            async with bench(tmp_path) as it:
+                outcome = await it.run("id", account=name, **within(docker, folder="/tmp"))
+        finally:
+            socket.chmod(0o666)
+        assert outcome.end == "launch-failed"
+        assert "only who is in the group docker may use docker" in outcome.detail
+
+
+@scenario
+async def test_reports_and_checkpoints_go_the_same_ways(tmp_path, house):
+    """The pipe for progress and the folder for checkpoints are where the variables say, and can be written to."""
+    async with bench(tmp_path) as it:
+        beside = tmp_path / "beside"
+        script = (
+            'echo \'{"step": 5, "of": 10}\' > $JUPYTER_GPU_PROGRESS_FILE;'
+            "echo saved > $JUPYTER_GPU_CHECKPOINT_DIR/file;" + TRAINS
+        )
+        await it.hand_over("sh", "-c", script, checkpoint_dir=str(beside), **within(house))
+        await it.says(b"runs")
+        assert (beside / "file").read_text() == "saved\n"
+        await until(lambda: (it.file(files.PROGRESS) or {}).get("step") == 5)
