@@ -60,10 +60,12 @@ async def _let_recur(loop: Loop, now: float, *, anew: bool) -> bool:
 
     What was not, because the disk is full, is due again at the next tick.
     """
+    loop.clockwork.forget(loop.world)
     if not anew and not any(it.next_at is not None and it.next_at <= now for it in loop.world.recurring.values()):
         return True
     # On a thread: after weeks without this machine there is much to count. A world is replaced, never written to.
     commands = await asyncio.to_thread(loop.clockwork.look, loop.world, now, anew=anew)
+    commands = [it for it in commands if loop.clockwork.may_come(loop.world, it)]
     answers: list[object] = []
     for begin in range(0, len(commands), TOGETHER):
         some = map(loop.handle, commands[begin : begin + TOGETHER])

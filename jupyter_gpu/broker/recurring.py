@@ -11,7 +11,7 @@ import difflib
 import logging
 import os
 import zoneinfo
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, tzinfo
 from itertools import islice
 from pathlib import Path
@@ -19,7 +19,7 @@ from pathlib import Path
 from cronsim import CronSim, CronSimError
 
 from ..errors import GpuError, InvalidAsk
-from ..model import MOST_MISSED, Fire, PauseRecurring, Recurring, World
+from ..model import MOST_MISSED, Fire, PauseRecurring, Recurring, Submit, World
 
 log = logging.getLogger(__name__)
 
@@ -147,15 +147,18 @@ def _names_of_machine() -> Iterator[str]:
 
 
 class Clockwork:
-    """Finds what is due. What cannot be read any more (its zone was removed) waits until it can, and is told."""
+    """Finds what is due. What cannot come now waits until it can, and is told."""
 
     def __init__(self) -> None:
-        self._unread: dict[int, str] = {}
+        #: Set by the API: counts what a submission takes of the disk, or refuses it.
+        self.take: Callable[[Submit], None] = lambda _: None
+        #: Recurring job -> why it cannot come now: its zone was removed, the disk is full.
+        self.held: dict[int, str] = {}
 
     @property
     def warnings(self) -> tuple[str, ...]:
         """Recurring jobs that cannot come, for operators."""
-        return tuple(self._unread.values())
+        return tuple(f"Recurring job {id_} cannot come: {text}." for id_, text in sorted(self.held.items()))
 
     def look(self, world: World, now: float, *, anew: bool) -> list[Fire | PauseRecurring]:
         """What is due; `anew`, after a start or a change of the clock, also what awaits a wrong instant."""
@@ -177,7 +180,6 @@ class Clockwork:
                         missed=calendar.missed(it.next_at, now),
                     )
                 )
-        self._unread = {id_: text for id_, text in self._unread.items() if id_ in world.recurring}
         return found
 
     def astray(self, world: World, now: float) -> list[PauseRecurring]:
@@ -194,13 +196,33 @@ class Clockwork:
                 found.append(PauseRecurring(recurring=it.id, by="", paused=False, next_at=next_at))
         return found
 
+    def may_come(self, world: World, command: Fire | PauseRecurring) -> bool:
+        """Whether there is room on the disk for what a command leads to. Where there is none it stays due."""
+        it = world.recurring.get(command.recurring)
+        if it is None or isinstance(command, PauseRecurring):
+            return it is not None
+        try:
+            self.take(it.submit)
+        except GpuError as error:
+            self._hold(it, error)
+            return False
+        self.held.pop(it.id, None)
+        return True
+
+    def forget(self, world: World) -> None:
+        """What is not there, or paused, is held back no more."""
+        here = {it.id for it in world.recurring.values() if not it.paused}
+        self.held = {id_: text for id_, text in self.held.items() if id_ in here}
+
     def _read(self, it: Recurring) -> Calendar | None:
         try:
-            calendar = Calendar(it.cron, it.timezone)
+            return Calendar(it.cron, it.timezone)
         except GpuError as error:
-            if it.id not in self._unread:
-                log.warning("recurring job %d of %r cannot come: %s", it.id, it.owner, error)
-            self._unread[it.id] = f"Recurring job {it.id} of {it.owner} cannot come: {error}."
+            self._hold(it, error)
             return None
-        self._unread.pop(it.id, None)
-        return calendar
+
+    def _hold(self, it: Recurring, error: GpuError) -> None:
+        text = error.message.rstrip(".")
+        if self.held.get(it.id) != text:
+            log.warning("recurring job %d of %r cannot come: %s", it.id, it.owner, text)
+        self.held[it.id] = text

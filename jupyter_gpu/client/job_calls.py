@@ -61,9 +61,17 @@ def recurring() -> Call[RecurringPage]:
     return Call("GET", "/recurring", reading(RecurringPage), may_repeat=True)
 
 
-def add_recurring(body: RecurringBody, keep: Iterable[str] = ()) -> Call[RecurringView]:
-    """POST /recurring."""
-    return Call("POST", "/recurring", _recurring, tuple(("keep", name) for name in keep), _encode(body))
+def add_recurring(body: RecurringBody, key: str, keep: Iterable[str] = ()) -> Call[RecurringView]:
+    """POST /recurring. With its key it may be sent again: it stays one calendar."""
+    return Call(
+        "POST",
+        "/recurring",
+        _recurring,
+        tuple(("keep", name) for name in keep),
+        _encode(body),
+        (("Idempotency-Key", key),),
+        may_repeat=True,
+    )
 
 
 def on_recurring(recurring_id: int, verb: str) -> Call[RecurringView]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Iterable
 from typing import TypeVar
+from uuid import uuid4
 
 from ..model import (
     AttemptView,
@@ -48,9 +49,11 @@ class AsksOfJobsAsync:
         """Your recurring jobs; an operator sees all."""
         return (await self._send(calls.recurring())).items
 
-    async def add_recurring(self, body: RecurringBody, *, keep: Iterable[str] = ()) -> RecurringView:
-        """Ask for a job at each instant of a calendar. `keep` as in `submit`."""
-        return await self._send(calls.add_recurring(body, keep))
+    async def add_recurring(
+        self, body: RecurringBody, idempotency_key: str | None = None, *, keep: Iterable[str] = ()
+    ) -> RecurringView:
+        """Ask for a job at each instant of a calendar. `keep` as in `submit`; the same key again adds nothing."""
+        return await self._send(calls.add_recurring(body, idempotency_key or uuid4().hex, keep))
 
     async def pause_recurring(self, recurring_id: int) -> RecurringView:
         """No more times until it is let go."""

@@ -11,7 +11,7 @@ from .documents import QuotaView, WorkloadView
 from .jobs import Progress
 from .nouns import Outcome
 from .recurring import Overlap
-from .states import EvictionReason
+from .states import EndReason, EvictionReason, State
 
 
 class AttemptView(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -59,7 +59,11 @@ class RecurringView(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     added_at: float
     next_at: float | None
     last_at: float | None = None
+    #: The last job that it led to (of an array the first), and how that stands or ended.
     last_workload: int | None = None
+    last_state: State | None = None
+    last_end: EndReason | None = None
+    #: What is to be said of the last instant, or why the next one cannot come.
     last_detail: str = ""
     times: int = 0
 

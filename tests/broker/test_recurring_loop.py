@@ -17,7 +17,7 @@ from jupyter_gpu.broker.deadlines import TICK_SECONDS, until_next_deadline
 from jupyter_gpu.broker.loop import Loop
 from jupyter_gpu.broker.recurring import Calendar
 from jupyter_gpu.broker.store.store import Store
-from jupyter_gpu.errors import StoreUnavailable
+from jupyter_gpu.errors import LimitExceeded, StoreUnavailable
 from jupyter_gpu.model import (
     AddRecurring,
     FireNow,
@@ -25,6 +25,7 @@ from jupyter_gpu.model import (
     PauseRecurring,
     Recurring,
     RemoveRecurring,
+    Submit,
     Tick,
     World,
 )
@@ -266,10 +267,41 @@ def test_a_zone_that_was_removed_keeps_one_job_back_and_no_other(ground: Ground,
             monkeypatch.setattr(zoneinfo, "ZoneInfo", _unknown)
             await ground.set(NIGHT)
             assert (len(ground.jobs), ground.the(gone).times) == (1, 0)
-            assert f"Recurring job {gone} of ada cannot come" in " ".join(loop.warnings)
+            assert f"Recurring job {gone} cannot come: there is no time zone" in " ".join(loop.warnings)
             monkeypatch.setattr(zoneinfo, "ZoneInfo", known)
             await ground.set(NIGHT + 1)
             assert (len(ground.jobs), ground.the(gone).times, loop.warnings) == (2, 1, ())
+
+    play(story)
+
+
+def test_what_there_is_no_room_for_comes_when_there_is(ground: Ground):
+    """A disk that is almost full, an owner who has submitted too much lately: late, and not lost."""
+
+    async def story() -> None:
+        async with ground.broker() as loop:
+            id_ = await ground.add()
+            lately = ["ada has submitted 300MB lately."]
+
+            def take(_: Submit) -> None:
+                if lately:
+                    raise LimitExceeded(lately[0])
+
+            loop.clockwork.take = take
+            await ground.set(NIGHT)
+            assert (ground.the(id_).times, loop.clockwork.held) == (0, {id_: "ada has submitted 300MB lately"})
+            assert "Recurring job 1 cannot come" in " ".join(loop.warnings)
+            del lately[0]
+            await ground.set(NIGHT + 1)
+            assert (ground.the(id_).times, loop.clockwork.held) == (1, {})
+
+            lately.append("The disk is almost full.")
+            await ground.set(NIGHT + DAY)
+            assert loop.clockwork.held == {id_: "The disk is almost full"}
+            assert (ground.the(id_).times, ground.the(id_).next_at) == (1, NIGHT + DAY)
+            await loop.handle(RemoveRecurring(recurring=id_, by="ada"))
+            await ground.set(NIGHT + DAY + 1)
+            assert (loop.clockwork.held, loop.warnings) == ({}, ())
 
     play(story)
 

@@ -20,7 +20,7 @@ from ..auth import Gate
 from .account import Looks
 from .base import PREFIX, Base, Unknown, quoted, stopped
 from .bounds import MOST_HELD_BYTES
-from .room import Room
+from .room import Room, size_of
 from .scripts import Scripts, copies_of
 
 if TYPE_CHECKING:
@@ -62,6 +62,7 @@ class Api(Application):
         state = Path(loop.broker_view().state_dir)
         self.scripts = Scripts(state, lambda: _copies_needed(loop.world))
         self.room = Room(state)
+        loop.clockwork.take = lambda submit: self.room.take(submit.owner, size_of(submit))
         self.is_closing = False
         #: Caller -> whose request of theirs is being made.
         self._turns: weakref.WeakValueDictionary[str, asyncio.Lock] = weakref.WeakValueDictionary()
@@ -126,8 +127,13 @@ class Api(Application):
 
 
 def _copies_needed(world: World) -> set[str]:
-    """The copies of all jobs that are not over. A world is replaced, never written to: any thread may ask."""
-    return {copy for it in world.workloads.values() if it.end is None for copy in copies_of(it.spec)}
+    """The copies of all jobs that are not over, or that come again; of their scripts and of their records.
+
+    A world is replaced, never written to: any thread may ask.
+    """
+    specs = [it.spec for it in world.workloads.values() if it.end is None]
+    specs += [it.submit.spec for it in world.recurring.values()]
+    return {copy for spec in specs for copy in copies_of(spec)}
 
 
 def _log_request(handler: RequestHandler) -> None:

@@ -135,7 +135,7 @@ def _answer(op: Any, status: int) -> dict[str, Any]:
         content: dict[str, Any] = {answer: {}}
     else:
         content = {"application/json": {"schema": _ref(answer)}}
-    described = {200: "As asked.", 201: "Granted at once.", 202: "Accepted; it waits, or is under way."}
+    described = {200: "As asked.", 201: "Granted at once, or added.", 202: "Accepted; it waits, or is under way."}
     return {"description": described[status], "content": content}
 
 

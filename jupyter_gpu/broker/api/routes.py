@@ -51,6 +51,7 @@ from .log import Log
 from .offers import Offers
 from .openapi import document
 from .records import Record
+from .recurring import RecurringFire, RecurringJob, RecurringJobs, RecurringLetGo, RecurringPause
 from .servers import hear_server
 from .stream import Fanout, Stream
 from .submissions import SUBMIT_BYTES, Accepting, AskQuery, Submissions
@@ -307,6 +308,11 @@ ROUTES: list[tuple[str, type[Base]]] = [
     ("/workloads/([^/]+)/renew", RenewHandler),
     ("/workloads/([^/]+)/keep", KeepHandler),
     ("/workloads/([^/]+)/reprioritise", ReprioritiseHandler),
+    ("/recurring", RecurringJobs),
+    ("/recurring/([^/]+)", RecurringJob),
+    ("/recurring/([^/]+)/pause", RecurringPause),
+    ("/recurring/([^/]+)/let-go", RecurringLetGo),
+    ("/recurring/([^/]+)/fire", RecurringFire),
     ("/servers", Servers),
     ("/devices", Devices),
     ("/devices/([^/]+)", DeviceHandler),

@@ -17,8 +17,10 @@ import msgspec
 from ...core.trial import dry_run
 from ...errors import GpuError
 from ...model import (
+    AddRecurring,
     DryRunView,
     Error,
+    JobSpec,
     Kind,
     Scope,
     Submission,
@@ -72,24 +74,28 @@ class Accepting(Base):
 
     async def accept(self, command: Submit) -> Workload:
         """Have it decided and committed; of an array the first is the answer."""
-        command = await self._sighted(command)
-        copies = copies_of(command.spec)
-        answer = await (self._with_copies(command, copies) if copies else self.loop.handle(command))
+        command = await self.sighted(command)
+        answer = await self.decided(command, command.spec)
         return await self.find(str(answer.workload))
+
+    async def decided(self, command: Submit | AddRecurring, spec: JobSpec | None) -> Answer:
+        """Have a command decided and committed that brings the copies of this spec."""
+        copies = copies_of(spec)
+        return await (self._with_copies(command, copies) if copies else self.loop.handle(command))
 
     async def would_be(self, body: SubmitBody, keep: tuple[str, ...]) -> DryRunView:
         """What would come of an ask. It costs a step of the planner, so one is tried at a time for each caller."""
         async with self.application.turn_of(self.caller):
-            command = await self._sighted(await self.check(body, None, keep, is_trial=True))
+            command = await self.sighted(await self.check(body, None, keep, is_trial=True))
             return dry_run(self.loop.world, command, self.caller, self.loop.now())
 
-    async def _sighted(self, command: Submit) -> Submit:
+    async def sighted(self, command: Submit) -> Submit:
         """Before the first look for devices nothing is refused for want of them."""
         if await self.loop.sights.knows_devices():
             return command
         return msgspec.structs.replace(command, blind=True)
 
-    async def _with_copies(self, command: Submit, copies: tuple[str, ...]) -> Answer:
+    async def _with_copies(self, command: Submit | AddRecurring, copies: tuple[str, ...]) -> Answer:
         """Have it decided. Where that is refused (or the same ask was accepted long ago) nothing needs the copies."""
         may_go = False
         try:
