@@ -131,8 +131,11 @@ def follow(world: World, events: Iterable[Event], now: float) -> list[Event]:
     over = deque(it for e in events if isinstance(e, Ended) and (it := world.workloads.get(e.workload)) is not None)
     while over:
         parent = over.popleft()
-        array_is_over = _is_over(world, parent)
-        for child in _waiting_for(world, parent, array_is_over=array_is_over):
+        of_array = () if parent.member is None else world.children_of(parent.member.array)
+        array_is_over = bool(of_array) and _is_over(world, parent)
+        if parent.end is EndReason.SUCCEEDED and not array_is_over:
+            of_array = ()  # whatever they ask for, they wait on while one after another of it succeeds
+        for child in dict.fromkeys((*world.children_of(parent.id), *of_array)):
             event = _after_end(world.workloads[child], parent, now, array_is_over=array_is_over)
             if event is not None:
                 evolve(world, event)
@@ -140,14 +143,6 @@ def follow(world: World, events: Iterable[Event], now: float) -> list[Event]:
             if isinstance(event, Ended):
                 over.append(world.workloads[child])
     return found
-
-
-def _waiting_for(world: World, parent: Workload, *, array_is_over: bool) -> Iterable[int]:
-    """Whom an end concerns: of those who wait for an array none, while one after another of it succeeds."""
-    children = () if parent.member is not None and parent.member.array == parent.id else world.children_of(parent.id)
-    if parent.member is not None and (array_is_over or parent.end is not EndReason.SUCCEEDED):
-        children += world.children_of(parent.member.array)
-    return dict.fromkeys(children)
 
 
 def _after_end(child: Workload, parent: Workload, now: float, *, array_is_over: bool) -> Amended | Ended | None:

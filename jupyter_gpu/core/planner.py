@@ -138,6 +138,8 @@ class _Step:
 
         A long line has thousands of lanes, so this looks at nothing but two dictionaries.
         """
+        if lane.comes_after:
+            return WaitingReason.DEPENDENCY
         if lane.array is not None and self._runs_as_many_as_it_may(lane):
             return WaitingReason.QUOTA
         known = self.askers.get(lane.asker)

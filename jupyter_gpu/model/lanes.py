@@ -15,12 +15,14 @@ class Lane:
     identity, which is quick. `asker` is what quotas look at, `what` is what devices look at.
     """
 
-    __slots__ = ("__weakref__", "array", "asker", "at_most", "devices", "team", "waiting", "what")
+    __slots__ = ("__weakref__", "array", "asker", "at_most", "comes_after", "devices", "team", "waiting", "what")
 
     def __init__(self, asker: Part, what: Part, it: Workload) -> None:
         """Only `lane_of` makes lanes."""
         self.asker, self.what = asker, what
         self.team, self.devices, self.waiting = it.team, it.ask.devices, it.waiting
+        #: They wait for the end of other work.
+        self.comes_after = bool(it.unmet)
         #: Of an array of which only so many run at once; such an array is in lanes of its own.
         self.array: int | None
         self.at_most: int | None
@@ -44,7 +46,7 @@ def lane_of(it: Workload) -> Lane:
     asker = _part(it.owner, it.team, it.queue, it.kind, it.ask.device_class, price)
     place = (it.avoids, it.avoids_until)
     what = _part(it.ask, it.queue, it.kind, it.priority, it.lifted, it.preempted_at, grace_seconds, place)
-    key = (asker, what, it.waiting, _bounded_array(it))
+    key = (asker, what, it.waiting, bool(it.unmet), _bounded_array(it))
     lane = _LANES.get(key)
     if lane is None:
         lane = _LANES[key] = Lane(asker, what, it)

@@ -171,8 +171,7 @@ class World:
             self._forget(next(iter(self.ended)))
 
     def _put_lane(self, workload: Workload) -> None:
-        own = workload.paused or workload.unmet
-        if own or workload.not_before is not None or workload.back_off_until is not None:
+        if workload.paused or workload.not_before is not None or workload.back_off_until is not None:
             self.lanes.pop(workload.id, None)
         else:
             self.lanes[workload.id] = lane_of(workload)
