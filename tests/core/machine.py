@@ -15,9 +15,11 @@ from jupyter_gpu.core.lifecycle import DAY_SECONDS, evolve, fold
 from jupyter_gpu.errors import GpuError
 from jupyter_gpu.model import (
     Cancel,
+    Chain,
     Command,
     Condition,
     Cordon,
+    Dependency,
     Drain,
     EndReason,
     EvictionReason,
@@ -228,6 +230,7 @@ class Checked(Play):
 
     def _look_after(self) -> None:
         self._all(self.world.check())
+        self._all(oracle.batch_problems(self.world))
         world = self.world
         for id_, it in world.workloads.items():
             if it.state is State.ENDED and (it.lease is not None or id_ in world.live):
@@ -292,6 +295,7 @@ def evolve_as_the_core_does(world: World, event: Event) -> None:
 
 #: Which of those that have not ended (or, rarely, of all).
 some_of_them = st.integers(0, 23)
+some_parents = st.lists(st.tuples(some_of_them, st.sampled_from((False, False, True))), min_size=1, max_size=3)
 some_device = st.sampled_from([device.uuid for device in DEVICES])
 some_owner = st.sampled_from(OWNERS)
 
@@ -352,6 +356,39 @@ class Lives(RuleBasedStateMachine):
         words = {"paused": paused, "not_before": not_before, "idempotency_key": key, "spec": spec}
         asked = {} if free_gib is None else {"min_free_bytes": free_gib * GIB}
         self.play.do(a_job(owner, 0 if key and paused else 1, **words, **asked))
+
+    @rule(
+        owner=some_owner,
+        parents=some_parents,
+        count=st.sampled_from((0, 0, 2, 3)),
+        devices=st.sampled_from((0, 1)),
+        paused=st.booleans(),
+    )
+    def submit_after_others(self, owner, parents, count, devices, paused):
+        """One, or an array, after whatever there is: some have ended, some are arrays, some are not there."""
+        array = tuple({"n": str(n)} for n in range(count))
+        self.play.do(a_job(owner, devices, HOUR, after=self.dependencies(parents), array=array, paused=paused))
+
+    @rule(
+        owner=some_owner,
+        count=st.sampled_from((1, 2, 4)),
+        at_most=st.sampled_from((None, 1, 1, 2)),
+        devices=st.sampled_from((0, 1, 1, 2)),
+        queue=st.sampled_from((None, "deferred")),
+    )
+    def submit_an_array(self, owner, count, at_most, devices, queue):
+        """So many at once, or as many as there is room for."""
+        array = tuple({"n": str(n)} for n in range(count))
+        self.play.do(a_job(owner, devices, HOUR, array=array, at_most=at_most, queue=queue))
+
+    @rule(which_of_them=some_of_them, parents=some_parents | st.just([]))
+    def chain(self, which_of_them, parents):
+        """Something comes after others from now on, or after nothing; often it would be a circle."""
+        self.play.do(Chain(workload=self.pick(which_of_them), by="ada", after=self.dependencies(parents)))
+
+    def dependencies(self, parents: list[tuple[int, bool]]) -> tuple[Dependency, ...]:
+        """What to come after, of those that there are."""
+        return tuple(Dependency(workload=self.pick(which), ok=ok) for which, ok in parents)
 
     @rule(which_of_them=some_of_them, which=st.sampled_from((Cancel, Release, Pause, LetGo)))
     def ask(self, which_of_them, which):

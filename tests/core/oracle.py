@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from itertools import combinations
 
-from jupyter_gpu.model import Ask, Kind, State, WaitingReason, Workload, World
+from jupyter_gpu.model import Ask, Dependency, EndReason, Kind, State, WaitingReason, Workload, World
 
-EARLIER = {WaitingReason.PAUSED, WaitingReason.NOT_BEFORE, WaitingReason.BACK_OFF}
+EARLIER = {WaitingReason.PAUSED, WaitingReason.DEPENDENCY, WaitingReason.NOT_BEFORE, WaitingReason.BACK_OFF}
 BOUND = {WaitingReason.QUOTA, WaitingReason.BUDGET}
 
 
@@ -147,11 +147,69 @@ def place_in_line(it: Workload) -> tuple[int, bool, int, int]:
 
 def is_eligible(world: World, it: Workload, now: float) -> bool:
     """Whether nothing but devices keeps it from starting now."""
+    if it.unmet or (it.member is not None and live_of(world, it) >= (it.member.at_most or len(world.workloads))):
+        return False
     if it.paused or (it.not_before or 0) > now or (it.back_off_until or 0) > now:
         return False
     classes = {device.device_class for device in world.devices.values()}
     classes = {it.ask.device_class} if it.ask.device_class is not None else classes
     return any(quota_allows(world, it, [device_class] * it.ask.devices) for device_class in classes)
+
+
+def live_of(world: World, it: Workload) -> int:
+    """How many of an array hold devices."""
+    array = None if it.member is None else it.member.array
+    return len([w for w in world.workloads.values() if w.member is not None and w.member.array == array and w.is_live])
+
+
+def parents_of(world: World, dependency: Dependency) -> list[Workload]:
+    """All of an array that is named by its first, else the one that is named."""
+    all_of_it = [w for w in world.workloads.values() if w.member and w.member.array == dependency.workload]
+    return all_of_it or [world.workloads[dependency.workload]]
+
+
+def can_never_meet(parent: Workload, dependency: Dependency) -> bool:
+    """Whether it ended as it must not: without success, or before it began."""
+    if parent.state is not State.ENDED:
+        return False
+    if dependency.ok:
+        return parent.end != "succeeded"
+    return parent.attempt == 0 and parent.end in ("cancelled", "dependency-unmet")
+
+
+def batch_problems(world: World) -> list[str]:
+    """What is wrong with those that come after others, and with arrays: by looking at all of them."""
+    found = []
+    for it in world.workloads.values():
+        parents = [(parent, one) for one in it.after for parent in parents_of(world, one)]
+        lost = [parent.title for parent, one in parents if can_never_meet(parent, one)]
+        if lost and it.state is not State.ENDED:
+            found.append(f"{it.title} is {it.state}, and can never come after {', '.join(lost)}")
+        if it.end is EndReason.DEPENDENCY_UNMET and not lost:
+            found.append(f"{it.title} ended for nothing: {it.detail}")
+        alive = [parent.title for parent, _ in parents if parent.state is not State.ENDED]
+        if it.is_live and alive:
+            found.append(f"{it.title} runs before the end of {', '.join(alive)}")
+        for one in it.after if it.state is State.QUEUED else ():
+            is_over = all(parent.state is State.ENDED for parent in parents_of(world, one))
+            if is_over is (one.workload in it.unmet):
+                found.append(
+                    f"{it.title} waits for {it.unmet}, and {one.workload} has{'' if is_over else ' not'} ended"
+                )
+        if it.member is not None and it.member.at_most is not None and live_of(world, it) > it.member.at_most:
+            found.append(f"{live_of(world, it)} of array {it.member.array} run, and {it.member.at_most} may")
+    return found + [f"{it.title} waits for itself" for it in world.queued() if waits_for(world, it, it, set())]
+
+
+def waits_for(world: World, it: Workload, other: Workload, seen: set[int]) -> bool:
+    """Whether one waits for the end of another, over however many between."""
+    for one in it.after if it.state is State.QUEUED else ():
+        for parent in parents_of(world, one):
+            if parent.id not in seen and parent.state is not State.ENDED:
+                seen.add(parent.id)
+                if parent.id == other.id or waits_for(world, parent, other, seen):
+                    return True
+    return False
 
 
 def withheld(world: World, it: Workload, now: float) -> frozenset[str]:

@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis.stateful import run_state_machine_as_test
 from msgspec.structs import replace
 
-from jupyter_gpu.core import decide, holds, lifecycle, observed, placement, planner, quota, spare, victims
+from jupyter_gpu.core import chains, decide, holds, lifecycle, observed, placement, planner, quota, spare, victims
 from jupyter_gpu.model import (
     Cordon,
     EndReason,
@@ -174,10 +174,42 @@ def forget_to_unindex(patch):
     patch.setattr(World, "_unindex", lambda *_: None)
 
 
+def forget_who_waits(patch):
+    """An end is followed up by nothing."""
+    patch.setattr(decide, "follow", lambda *_: [])
+
+
+def take_any_end_for_success(patch):
+    """Who failed, or never began, is as good as anybody."""
+    patch.setattr(chains, "is_lost", lambda *_: False)
+
+
+def accept_circles(patch):
+    """Nobody looks whether a job would wait for itself."""
+    patch.setattr(chains, "_way_back", lambda *_: [])
+
+
+def run_more_than_was_asked_for(patch):
+    """The word of an array's owner is not heard."""
+    patch.setattr(planner._Step, "_runs_as_many_as_it_may", lambda *_: False)
+
+
+def start_before_others_end(patch):
+    """What comes after others starts at once."""
+    before = planner._Step._known_reason
+
+    def known_reason(step, lane):
+        reason = before(step, lane)
+        return None if reason is WaitingReason.DEPENDENCY else reason
+
+    patch.setattr(planner._Step, "_known_reason", known_reason)
+
+
 FAULTS = (
     ignore_cordons, keep_the_lease, count_one_too_few, protect_nobody, move_reservations, share_without_counting,
     join_mig_devices, ignore_the_hand, share_what_nobody_shares, believe_late_words, serve_the_last_first,
-    forget_to_unindex,
+    forget_to_unindex, forget_who_waits, take_any_end_for_success, accept_circles, run_more_than_was_asked_for,
+    start_before_others_end,
 )  # fmt: skip
 
 
