@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 LOOK_SECONDS = 5.0
 _ANSWER_BYTES = 4096
+#: Less than this is no room for anything.
+_FULL_BYTES = 64 * 1024
 #: File systems that answer for whom a kernel cannot: a server, or a program of some user.
 _ELSEWHERE = (
     b"fuse",
@@ -46,8 +48,8 @@ _ELSEWHERE = (
 def look(spec: dict[str, Any], before: str | None, *, ran_seconds: float, ended_at: float) -> dict[str, Any]:
     """Whether it said that it had finished, whether it saved more than it began with, and `why` if that is unknown.
 
-    And the steps that it began from and came to, and how long it had worked since that was saved: another attempt does
-    so much again. Without a checkpoint of its own that is all of it.
+    And whether its disk is full, the steps that it began from and came to, and how long it had worked since that was
+    saved: another attempt does so much again. Without a checkpoint of its own that is all of it.
     """
     from_step = None if before is None else step_in(before)
     found = {"finished": False, "progressed": False, "from_step": from_step}
@@ -60,6 +62,7 @@ def look(spec: dict[str, Any], before: str | None, *, ran_seconds: float, ended_
     progressed = to_step is not None and (from_step is None or to_step > from_step)
     return found | {
         "finished": said["finished"],
+        "is_full": said["full"],
         "progressed": progressed,
         "to_step": to_step,
         # The marker is the user's: it may name any instant, but not make more of the time than there was.
@@ -118,7 +121,7 @@ def _ask_another(spec: dict[str, Any]) -> dict[str, Any] | None:
     _end(pid)
     try:
         told = json.loads(said)
-        return {"finished": bool(told["finished"]), "newest": told["newest"], "at": told["at"]}
+        return {name: told[name] for name in ("finished", "newest", "at", "full")}
     except ValueError:
         return None
 
@@ -139,13 +142,15 @@ def _look_and_tell(spec: dict[str, Any], parent: int, answer: int) -> NoReturn:
         child.drop(spec)
         child.die_with(parent)
         home = spec["checkpoint_dir"]
-        finished, newest, at = False, None, 0.0
+        finished, newest, at, full = False, None, 0.0, False
         with contextlib.suppress(OSError, ValueError):
             if not (spec["own_checkpoint_dir"] and _removed(home)):
                 finished = os.path.exists(f"{home}/finished.{spec['attempt']}")  # noqa: PTH110
                 newest = newest_name(home)[0]
+                disk = os.statvfs(home)
+                full = disk.f_bavail * disk.f_frsize < _FULL_BYTES < disk.f_blocks * disk.f_frsize
                 at = _saved_at(f"{home}/{newest}") if newest else 0.0
-        os.write(answer, json.dumps({"finished": finished, "newest": newest, "at": at}).encode())
+        os.write(answer, json.dumps({"finished": finished, "newest": newest, "at": at, "full": full}).encode())
     finally:
         os._exit(0)  # never back into the supervisor's loop
 

@@ -229,6 +229,8 @@ class _Supervisor:
             self.outcome = {"end": end, "detail": detail, "exit_code": code, "signal": signal_number}
             before = self.findings.get("resume_from")
             self.outcome |= saved.look(self.spec, before, ran_seconds=ran_seconds, ended_at=at)
+            if self.outcome.pop("is_full", False) and end == "failed":
+                self.outcome["detail"] += "; the disk that its checkpoints lie on is full"
             if why := self.outcome.pop("why", ""):
                 self.outcome["detail"] += f"; {why}"
         self.outcome |= {"ended_at": at, "yield_seconds": yielded}
