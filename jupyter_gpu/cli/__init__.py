@@ -35,6 +35,7 @@ VERBS: dict[str, dict[str, tuple[str, str]]] = {
     "Ask": {
         "reserve": ("reserve", "Reserve GPUs for this shell, or for one command."),
         "submit": ("submit", "Queue a job; it runs when its GPUs are free."),
+        "recurring": ("recurring", "List, add or change jobs that come by a calendar."),
     },
     "See": {
         "status": ("see", "Show the GPUs, your work, your quota and the lines."),
@@ -72,7 +73,7 @@ _HOME = {verb: entry for verbs in VERBS.values() for verb, entry in verbs.items(
 _MEANT = {
     "list": "queue", "ls": "queue", "ps": "queue", "top": "status", "logs": "log", "tail": "log", "kill": "cancel",
     "stop": "cancel", "rm": "cancel", "run": "submit", "start": "let-go", "resume": "let-go", "hold": "pause",
-    "info": "show", "inspect": "show", "gpus": "devices", "free": "release",
+    "info": "show", "cron": "recurring", "crontab": "recurring", "schedule": "recurring", "inspect": "show", "gpus": "devices", "free": "release",
 }  # fmt: skip
 
 

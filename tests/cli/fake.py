@@ -27,6 +27,7 @@ from jupyter_gpu.model import (
     Member,
     Notice,
     Outcome,
+    Overlap,
     Progress,
     ProgressPage,
     QuotaPage,
@@ -84,6 +85,16 @@ def workload(number: int = 1, **more) -> WorkloadView:
         "is_mine": True,
     }
     return WorkloadView(**words | more)
+
+
+def recurring(number: int = 15, **more) -> RecurringView:
+    """Make one that comes in an hour, of the caller."""
+    words = {
+        "id": number, "owner": "ada", "team": "vision", "name": "digits", "command": "train.py", "cron": "30 2 * * *",
+        "timezone": "Europe/Amsterdam", "overlap": Overlap.SKIP, "paused": False, "added_at": NOW,
+        "next_at": NOW + HOUR,
+    }  # fmt: skip
+    return RecurringView(**words | more)
 
 
 def lab() -> Status:
@@ -188,6 +199,7 @@ class FakeClient:
         self.followed: dict[int, int] = {}
         self.place = None
         self.submitted: WorkloadView | None = None
+        self.calendars: tuple[RecurringView, ...] = (recurring(),)
 
     def _called(self, name: str, *words: object) -> None:
         self.calls.append((name, *words))
@@ -241,19 +253,34 @@ class FakeClient:
         self, body: RecurringBody, idempotency_key: str | None = None, *, keep: Iterable[str] = ()
     ) -> RecurringView:
         self._called("add_recurring", body, idempotency_key, tuple(keep))
-        return RecurringView(
-            id=15,
-            owner="ada",
-            team="vision",
-            name=body.job.name,
-            command="train.py",
-            cron=body.cron,
-            timezone=body.timezone or "UTC",
-            overlap=body.overlap,
-            paused=False,
-            added_at=NOW,
-            next_at=NOW + HOUR,
-        )
+        return recurring(15, name=body.job.name, cron=body.cron, timezone=body.timezone or "UTC", overlap=body.overlap)
+
+    def recurring(self) -> tuple[RecurringView, ...]:
+        self._called("recurring")
+        return self.calendars
+
+    def pause_recurring(self, recurring_id: int) -> RecurringView:
+        self._called("pause_recurring", recurring_id)
+        return msgspec.structs.replace(self._calendar(recurring_id), paused=True)
+
+    def let_go_recurring(self, recurring_id: int) -> RecurringView:
+        self._called("let_go_recurring", recurring_id)
+        return self._calendar(recurring_id)
+
+    def remove_recurring(self, recurring_id: int) -> RecurringView:
+        self._called("remove_recurring", recurring_id)
+        return self._calendar(recurring_id)
+
+    def fire(self, recurring_id: int) -> WorkloadView:
+        self._called("fire", recurring_id)
+        it = self._calendar(recurring_id)
+        return workload(20, name=it.name, recurring=it.id, reason="No GPU is free.")
+
+    def _calendar(self, recurring_id: int) -> RecurringView:
+        found = next((it for it in self.calendars if it.id == recurring_id), None)
+        if found is None:
+            raise errors.NotFound(f"there is no recurring job {recurring_id}")
+        return found
 
     def chain(self, workload_id: int, after: Iterable[Dependency]) -> WorkloadView:
         self._called("chain", workload_id, after := tuple(after))
