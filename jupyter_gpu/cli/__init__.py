@@ -73,7 +73,8 @@ _HOME = {verb: entry for verbs in VERBS.values() for verb, entry in verbs.items(
 _MEANT = {
     "list": "queue", "ls": "queue", "ps": "queue", "top": "status", "logs": "log", "tail": "log", "kill": "cancel",
     "stop": "cancel", "rm": "cancel", "run": "submit", "start": "let-go", "resume": "let-go", "hold": "pause",
-    "info": "show", "cron": "recurring", "crontab": "recurring", "schedule": "recurring", "inspect": "show", "gpus": "devices", "free": "release",
+    "info": "show", "inspect": "show", "gpus": "devices", "free": "release", "cron": "recurring",
+    "crontab": "recurring", "schedule": "recurring",
 }  # fmt: skip
 
 

@@ -134,7 +134,7 @@ def notes_of_array(names: Iterable[str], argv: Sequence[str], environment: Mappi
     known = [*names, INDEX]
     texts = [*argv, *environment.values()]
     notes = [
-        f"{name} is used nowhere in the command: write {{{name}}} where it belongs, or read it from "
+        f"the parameter {name} is used nowhere in the command: write {{{name}}} where it belongs, or read it from "
         "JUPYTER_GPU_PARAMETERS"
         for name in known[:-1]
         if not any(f"{{{name}}}" in text for text in texts)

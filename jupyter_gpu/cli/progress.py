@@ -37,17 +37,20 @@ def progress(face: Face, workload: int, attempt: int | None, follows: bool) -> N
     page = face.client.progress(workload, attempt)
     if face.as_json:
         face.document(page)
-    elif page.items:
-        face.say(_drawn(face, face.client.workload(workload), page))
+        return
+    it = face.client.workload(workload)
+    if page.items:
+        face.say(_drawn(face, it, page))
+    elif it.attempt == 0:
+        face.aside(f"Job {workload} has not started.")
     else:
         _say_of_nothing(face, workload, page.attempt)
 
 
 def _say_of_nothing(face: Face, workload: int, attempt: int) -> None:
-    began = f"Attempt {attempt} of job {workload}" if attempt else f"Job {workload}"
     face.aside(
-        f"{began} has reported nothing. `jupyter_gpu.training.report(step, of, loss=...)` does, or a line such as "
-        '{"step": 5, "of": 10} into $JUPYTER_GPU_PROGRESS_FILE.'
+        f"Attempt {attempt} of job {workload} has reported nothing. `jupyter_gpu.training.report(step, of, loss=...)` "
+        'does, or a line such as {"step": 5, "of": 10} into $JUPYTER_GPU_PROGRESS_FILE.'
     )
 
 

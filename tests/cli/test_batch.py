@@ -91,7 +91,8 @@ def test_a_parameter_that_nothing_uses_is_told():
     (note,) = notes_of_array(["lr", "seed"], ["python", "train.py", "--lr={lr}"], {})
 
     assert note == (
-        "seed is used nowhere in the command: write {seed} where it belongs, or read it from JUPYTER_GPU_PARAMETERS"
+        "the parameter seed is used nowhere in the command: write {seed} where it belongs, or read it from "
+        "JUPYTER_GPU_PARAMETERS"
     )
     assert notes_of_array(["lr"], ["train"], {"LR": "{lr}"}) == []
 

@@ -82,6 +82,13 @@ def test_nothing_reported_is_said_aside(running):
     assert "jupyter_gpu.training" in result.err
 
 
+def test_what_has_not_started_has_reported_nothing_yet(gpu):
+    """There is no attempt to speak of."""
+    gpu.client.answers["progress"] = ProgressPage(attempt=1, items=())
+
+    assert gpu("progress", "14").err == "Job 14 has not started.\n"
+
+
 def test_following_draws_what_is_new_until_it_has_ended(running):
     """Each look is a line where nothing can be drawn over; the end is told as `wait` tells it."""
     pages = [points(1, 2), points(1, 2), points(1, 2, 3)]
