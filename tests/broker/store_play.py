@@ -14,9 +14,11 @@ from jupyter_gpu.model import (
     Ask,
     Cancel,
     Card,
+    Chain,
     Command,
     Condition,
     Cordon,
+    Dependency,
     Device,
     EndReason,
     Extend,
@@ -135,6 +137,34 @@ def _submit(play: Play, which: int, amount: int) -> Command:
     )
 
 
+def _submit_a_batch(play: Play, which: int, amount: int) -> Command:
+    """An array, after what there is: perhaps a workload that has ended, an array, or one that is not there."""
+    after = tuple(
+        Dependency(workload=it.id, ok=amount % 3 == 0)
+        for it in (_pick(play.world, which), _pick(play.world, amount, State.QUEUED, State.ACTIVE))
+        if it is not None and amount % 4
+    )
+    return Submit(
+        kind=Kind.JOB,
+        owner=("ada", "bob", "cleo")[which % 3],
+        ask=Ask(duration_seconds=60 + amount),
+        spec=JobSpec(argv=("run", "--{näme}", "base64:/3tuw6RtZX0="), folder="/tmp", parameters={"at": [1.5, None]}),
+        after=after,
+        array=tuple({"x": f"ä {number}"} for number in range(amount % 4)),
+        at_most=1 + amount % 2 if amount % 4 else None,
+        paused=amount % 5 == 0,
+        idempotency_key=f"key-{amount % 7}" if which == 4 else None,
+    )
+
+
+def _chain(play: Play, which: int, amount: int) -> Command | None:
+    it, other = _pick(play.world, which, State.QUEUED), _pick(play.world, amount)
+    if it is None or other is None:
+        return None
+    after = (Dependency(workload=other.id, ok=amount % 2 == 0),) if amount % 5 else ()
+    return Chain(workload=it.id, by="ada", after=after)
+
+
 def _started(play: Play, which: int, amount: int) -> Command | None:
     it = _pick(play.world, which, State.ACTIVE)
     holder = Holder(kind="attempt", name="attempt", number=1, pid=100 + amount)
@@ -202,6 +232,8 @@ def _condition(play: Play, which: int, amount: int) -> Command:
 VERBS: dict[str, Callable[[Play, int, int], Command | None]] = {
     "submit": _submit,
     "submit again": _submit,
+    "batch": _submit_a_batch,
+    "chain": _chain,
     "started": _started,
     "exited": _exited,
     "probe": _probe,
