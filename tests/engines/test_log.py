@@ -209,3 +209,41 @@ async def test_a_chatty_leftover_does_not_delay_the_outcome(tmp_path):
         assert outcome.exit_code == 4
         await it.order(0, 0)
         await it.end()
+
+
+@scenario
+async def test_hundreds_of_megabytes_at_full_speed_are_taken_and_bounded(tmp_path):
+    """A gigabyte in a minute and more: the job is never held up for long, and the disk holds no more than the limit."""
+    block, count, limit = 64 * KIB, 6_000, 8 << 20
+    script = f"import os\nfor n in range({count}):\n  left = (b'%015d\\n' % n).ljust({block}, b'x')\n"
+    script += "  while left: left = left[os.write(1, left):]\n"
+    async with bench(tmp_path) as it:
+        outcome = await it.run(*PYTHON, "-c", script, log_limit_bytes=limit)
+        assert outcome.exit_code == 0
+        path = it.engine.log_path(1, 1)
+        assert path.stat().st_size == block * count == it.file("outcome.json")["log_bytes"]
+        assert disk_used(path) <= limit + block
+        [[begin, end, why]] = it.file("log.gaps")["gaps"]
+        assert why == "limit"
+        with path.open("rb") as log:
+            for number in [*range(begin // block), *range(-(-end // block), count)]:
+                log.seek(number * block)
+                assert log.read(17) == b"%015d\nx" % number
+            log.seek(begin)
+            assert f"{end - begin} bytes of output are left out here (limit)".encode() in log.read(100)
+
+
+def test_who_speaks_is_seen_to_speak_also_where_nothing_can_be_written(tmp_path, monkeypatch):
+    """By the time of the file: else a job whose log is full would look as if it hung."""
+    log = JobLog(str(tmp_path), 64 * KIB)
+    log.write(b"before")
+    os.utime(tmp_path / "log", (1, 1))
+    monkeypatch.setattr(os, "pwrite", fail_as_full)
+    log.write(b"more")
+    assert (tmp_path / "log").stat().st_mtime > 1
+    log.close()
+
+
+def fail_as_full(*_):
+    """A disk without room."""
+    raise OSError(28, os.strerror(28))

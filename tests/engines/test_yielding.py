@@ -239,7 +239,7 @@ SAYS_ONLY = "import sys; sys.stderr.write('RuntimeError: File work_dirs/epoch_9.
 @pytest.mark.faults
 @scenario
 async def test_a_failure_beside_a_full_disk_says_that_it_is_full(tmp_path):
-    """The words may be only "cannot be opened": no proof, but a hint: open-mmlab/mmdetection#12069, Sachini/ronin#51."""
+    """The words may be only "cannot be opened": no proof but a hint: open-mmlab/mmdetection#12069, Sachini/ronin#51."""
     with mounted(tmp_path / "work" / "small", "128k") as disk:
         async with bench(tmp_path) as it:
             (disk / "checkpoints").mkdir()
