@@ -23,8 +23,13 @@ none runs; `jupyter gpu --url URL VERB` asks one elsewhere. Each verb explains i
 
 - **Quantities.** Lengths of time are written `45s`, `90m`, `1h30m` or `1d`, memory `500MB` or `20GiB`. A length without
   a unit is refused: a bare 5 means seconds to some and minutes to others.
-- **Names.** A workload is named by its number, a GPU by its number or UUID. `cancel`, `pause`, `let-go`, `keep`,
-  `release` and `wait` take several: each is handled, each failure is told, and the first failure gives the exit code.
+- **Names.** A workload is named by its number, a GPU by its number or UUID. `cancel`, `pause`, `let-go`, `amend`,
+  `keep`, `release` and `wait` take several: each is handled, each failure is told, and the first failure gives the exit
+  code.
+- **Arrays.** The jobs of an array have numbers that follow one another, and lists have one row for all of them, under
+  the first. A number means that job alone; with `--array` the verbs act on the whole array that it is of. What a job
+  comes after is different: there the first number means all of the array. In the words of the command and in the values
+  of variables `{{name}}` is replaced for the array's own names and `{{index}}`; all other braces stay as they are.
 - **Commands run without a shell**, with exactly the words that you wrote; `submit --shell "LINE"` asks for one. What is
   shown of a command can be pasted back into a shell.
 - **Scripts are copied** when they are submitted: of `python train.py`, `./train.sh` or `torchrun train.py` the file is
