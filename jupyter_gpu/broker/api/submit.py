@@ -22,6 +22,7 @@ from ...model import Ask, Caller, Holder, JobSpec, Kind, Policy, Submit, SubmitB
 from ..engines import procs
 from .account import Account, Looks, uid_of
 from .bounds import LIGHT_BYTES, check_batch, check_key, check_queued, check_spec, check_word, check_words
+from .containers import with_container
 from .parents import past_of
 from .records import with_copies_of
 from .scripts import Kept, Scripts, check_record, check_script
@@ -73,7 +74,8 @@ async def read_submission(
     spec = None
     if body.spec is not None:
         account = await looks.account(caller.account)
-        spec = await prepare(scripts, looks, body, spec=body.spec, account=account, keep=keep)
+        wished = await with_container(looks, account, body.spec, loop.world.policy.containers)
+        spec = await prepare(scripts, looks, body, spec=wished, account=account, keep=keep)
     return Submit(
         kind=body.kind,
         owner=caller.name,
@@ -197,7 +199,8 @@ async def prepare(
     has_copy = body.script is not None
     folder = unpacked(spec.folder, "folder")
     path = unpacked(environment["PATH"], "PATH")
-    for program in (None,) if has_copy and spec.script_index == 0 else programs:
+    is_elsewhere = spec.image is not None or (has_copy and spec.script_index == 0)
+    for program in (None,) if is_elsewhere else programs:
         await looks.look(account, (folder, program, path), functools.partial(look_at, folder, program, path))
     recorded = dict(spec.recorded)
     if dropped:
