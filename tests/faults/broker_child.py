@@ -30,9 +30,25 @@ from jupyter_gpu.broker.engines.local import LocalEngine
 from jupyter_gpu.broker.loop import Loop
 from jupyter_gpu.broker.store.store import Store
 from jupyter_gpu.errors import GpuError, StoreUnavailable
-from jupyter_gpu.model import Cancel, Extend, LetGo, Move, Pause, Release, State, Submit, Tick, Uncordon, Workload
+from jupyter_gpu.model import (
+    AddRecurring,
+    Cancel,
+    Extend,
+    LetGo,
+    Move,
+    Pause,
+    PauseRecurring,
+    Release,
+    State,
+    Submit,
+    Tick,
+    Uncordon,
+    Workload,
+)
 
-AnyCommand = Submit | Cancel | Release | Extend | Pause | LetGo | Move | Uncordon | Tick
+AnyCommand = (
+    Submit | Cancel | Release | Extend | Pause | LetGo | Move | Uncordon | Tick | AddRecurring | PauseRecurring
+)  # fmt: skip
 
 REACHED: dict[str, Callable[[Workload], bool]] = {
     "queued": lambda it: it.state is State.QUEUED,
@@ -192,6 +208,7 @@ class Control:
             "workloads": [msgspec.to_builtins(it) for it in world.workloads.values()],
             "devices": [msgspec.to_builtins(it) for it in world.devices.values()],
             "leases": world.leases,
+            "recurring": [msgspec.to_builtins(it) for it in world.recurring.values()],
             "check": world.check(),
             "revision": world.revision,
             "last_id": world.last_id,
