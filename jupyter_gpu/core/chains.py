@@ -97,27 +97,28 @@ def chained(world: World, it: Workload, links: Links) -> None:
 
 
 def _way_back(world: World, it: Workload, unmet: Iterable[int]) -> list[int]:
-    """The shortest way from a job over what it would wait for back to itself; empty where there is none."""
+    """The shortest way from a job over what it would wait for back to itself; empty where there is none.
+
+    Found from behind, over those who wait for it: of what they wait for, the beginning may be forgotten already.
+    """
+    wanted = set(unmet)
     before: dict[int, int] = {}
-    line = deque((id_, it.id) for waited_for in unmet for id_ in _queued_of(world, waited_for))
+    line = deque([it.id])
     while line:
-        id_, child = line.popleft()
-        if id_ in before:
-            continue
-        before[id_] = child
-        if id_ == it.id:
-            path = [id_]
-            while (child := before[path[-1]]) != it.id:
-                path.append(child)
-            return [it.id, *reversed(path)]
-        line.extend((other, id_) for one in world.workloads[id_].unmet for other in _queued_of(world, one))
+        id_ = line.popleft()
+        member = world.workloads[id_].member
+        names = {id_} if member is None else {id_, member.array}
+        if not wanted.isdisjoint(names):
+            path = [it.id]
+            while id_ != it.id:
+                path.append(id_)
+                id_ = before[id_]
+            return [*path, it.id]
+        for child in (child for name in names for child in world.children_of(name)):
+            if child not in before and child != it.id:
+                before[child] = id_
+                line.append(child)
     return []
-
-
-def _queued_of(world: World, waited_for: int) -> list[int]:
-    """Those of what is waited for that may wait for something themselves."""
-    ids = _named(world.workloads, waited_for)
-    return [id_ for id_ in ids if (it := world.workloads.get(id_)) is not None and it.state is State.QUEUED]
 
 
 def follow(world: World, events: Iterable[Event], now: float) -> list[Event]:

@@ -285,7 +285,7 @@ def tick(world: World, command: Tick, now: float) -> list[Event]:  # noqa: ARG00
         events += _of_live(world, it, now)
     limits = {queue.name: queue.wait_limit_seconds for queue in world.policy.queues}
     for it in world.queued():
-        limit = None if it.lifted or it.paused else limits.get(it.queue)
+        limit = None if it.lifted or it.paused or it.unmet else limits.get(it.queue)
         if limit is not None and now > max(it.submitted_at, it.not_before or 0.0) + limit:
             events.append(Amended(at=now, workload=it.id, lifted=True, by="wait limit"))
     return events

@@ -137,8 +137,8 @@ def _how_a_parent_stands(world: World, id_: int, caller: Caller) -> str:
         its = [one for other in member.ids if (one := world.workloads.get(other)) is not None]
         left = sum(1 for one in its if one.state is not State.ENDED)
         return f"array {id_}, of which {member.of - left} of {member.of} have ended"
-    if parent is None:
-        return f"workload {id_}"
+    if parent is None:  # who has ended is forgotten one day: it was the first of others
+        return f"the rest of array {id_}"
     who = parent.title if may_see_names(world, parent, caller) else f"{parent.kind} {id_}"
     return f"{who}, which {_stands(parent)}"
 

@@ -327,6 +327,22 @@ def test_one_of_an_array_cannot_come_after_its_array():
         play.do(Chain(workload=ids[1], by="ada", after=(Dependency(workload=outside),)))
 
 
+def test_an_array_whose_first_is_forgotten_is_still_waited_for_and_still_no_circle():
+    """The world keeps so many of those that have ended; what waits for the rest is told, and refused, as before."""
+    play = Play(1)
+    ids = submitted(play, sweep(3))
+    play.exit(ids[0])
+    last = play.job(devices=0, after=(Dependency(workload=ids[0]),))
+    play.world._forget(ids[0])
+
+    assert reason(play, last).startswith("It comes after the rest of array 1. ")
+    with pytest.raises(Conflict, match="would wait for itself: 3 → 4 → 3, each after the next"):
+        play.do(Chain(workload=ids[2], by="ada", after=(Dependency(workload=last),)))
+    for id_ in ids[1:]:
+        play.exit(id_)
+    assert play.state(last) is State.ACTIVE
+
+
 def test_what_tells_one_of_an_array_from_the_others_is_its_owners_to_see():
     """Strangers may see that jobs belong together, where they may see names; what each comes after is not theirs."""
     play = Play(1, Policy(names_are_public=True))

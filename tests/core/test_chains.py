@@ -23,7 +23,7 @@ from jupyter_gpu.model import (
     State,
     WaitingReason,
 )
-from tests.world import CRASHED, DONE, HOUR, SAVED, Play, a_job, a_reservation, a_spec, differences, refolded
+from tests.world import CRASHED, DAY, DONE, HOUR, SAVED, Play, a_job, a_reservation, a_spec, differences, refolded
 
 ADA = Caller(name="ada", account="ada", scopes=frozenset({Scope.READ, Scope.SUBMIT}))
 
@@ -385,6 +385,19 @@ def test_work_that_waits_for_other_work_keeps_nobody_from_a_device():
     play.job(after=after(first))
 
     assert play.state(play.job("bob")) is State.ACTIVE
+
+
+def test_the_limit_of_waiting_does_not_run_while_a_job_waits_for_others():
+    """Nobody keeps it from a device meanwhile, so it does not come before those who wait for one."""
+    play = Play(1)
+    first = play.running()
+    child = play.job(after=after(first))
+
+    play.later(3 * DAY)
+    assert not play[child].lifted
+    play.do(Chain(workload=child, by="ada"))
+    play.later(1)
+    assert play[child].lifted
 
 
 def test_a_requeued_job_goes_on_without_waiting_again():
