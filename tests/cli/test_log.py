@@ -130,6 +130,15 @@ def test_following_goes_on_through_the_attempts(gpu):
     assert gpu("log", "12", "--follow", "--attempt", "1").out == "step\n"
 
 
+@pytest.mark.parametrize("words", [(), ("--tail", "1"), ("--follow",)])
+def test_a_bar_of_megabytes_is_its_last_state(gpu, words):
+    """A bar that was drawn 200,000 times is one line of 5 MB to who reads it as a file (nteract/papermill#765)."""
+    drawn = "".join(f"\r{step}/200000 it ████" for step in range(1, 200_001)).encode()
+    gpu.client.log_chunks = [drawn[at : at + 100_000] for at in range(0, len(drawn), 100_000)]
+
+    assert gpu("log", "12", *words).out == "200000/200000 it ████\n"
+
+
 def test_json_has_the_text(gpu):
     """The document says of which attempt it is, and how many bytes there are."""
     gpu.client.log_chunks = [BAD]
