@@ -5,11 +5,12 @@ As those: fields may be added, never removed; instants are Unix seconds, lengths
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 
-from ..model import Ask, Change, IsolationView, Status
+from ..model import Ask, Change, IsolationView, Status, WorkloadView
+from ..notebooks import Parameter
 
 PinState = Literal["pinned", "restart-needed", "waiting", "none"]
 BrokerState = Literal["away", "back"]
@@ -91,6 +92,27 @@ class FileJob(_Wanted, frozen=True, kw_only=True, omit_defaults=True, forbid_unk
     name: str = ""
     #: For a script: words after its name.
     arguments: tuple[str, ...] = ()
+    #: For a notebook: JSON values by name. A script finds them in JUPYTER_GPU_PARAMETERS.
+    parameters: dict[str, Any] = {}
+
+
+class FileJobView(WorkloadView, frozen=True, kw_only=True, omit_defaults=True):
+    """The answer to POST jobs: the job, and what of it may not be as it was meant."""
+
+    #: Sentences for a person: no cell of parameters, a name that the notebook does not use.
+    notes: tuple[str, ...] = ()
+
+
+class NotebookView(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """GET notebook?path=PATH: what a form for the parameters of a notebook shows. Queues nothing."""
+
+    path: str
+    #: The kernel that it names; None is Python's.
+    kernel: str | None
+    #: Where there is none, what is given is put on top of all cells.
+    has_parameters_cell: bool
+    parameters: tuple[Parameter, ...]
+    notes: tuple[str, ...] = ()
 
 
 class Hello(msgspec.Struct, frozen=True, kw_only=True):

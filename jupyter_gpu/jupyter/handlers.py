@@ -25,7 +25,7 @@ from ..model import State
 from . import forwarding
 from .documents import FileJob, KernelAsk, KernelList, PinBody
 from .identity import OWN_PLACES, Identity, identity_of
-from .jobs import submit_file
+from .jobs import look_at_notebook, submit_file
 
 if TYPE_CHECKING:
     from .server import GpuExtension
@@ -246,6 +246,15 @@ class JobsHandler(Base):
         self.say(await submit_file(job, self.contents_manager, self.client, key=key), HTTPStatus.ACCEPTED)
 
 
+class NotebookHandler(Base):
+    """/notebook?path=PATH."""
+
+    @admitted
+    async def get(self) -> None:
+        """What a notebook of the file browser takes as parameters; queues nothing."""
+        self.say(await look_at_notebook(self.get_query_argument("path"), self.contents_manager))
+
+
 async def _say_unknown(self: Base) -> None:
     raise NotFound(f"There is nothing at {self.request.path[:200]!a}.", hint="docs/api.md lists what there is.")
 
@@ -309,6 +318,7 @@ ROUTES: list[tuple[str, type[Any]]] = [
     (f"jupyter-gpu/kernels/{_ID}/pin", PinHandler),
     (f"jupyter-gpu/kernels/{_ID}/claim", ClaimHandler),
     ("jupyter-gpu/jobs", JobsHandler),
+    ("jupyter-gpu/notebook", NotebookHandler),
     ("jupyter-gpu/api/v1/(.+)", ForwardHandler),
     ("jupyter-gpu/?.*", UnknownHandler),
 ]

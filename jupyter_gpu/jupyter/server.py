@@ -20,10 +20,10 @@ from traitlets import Bool
 
 from .. import __version__
 from ..errors import BrokerUnavailable, GpuError
+from ..notebooks import PROVISIONER, PROVISIONER_WORD, find_provisioner
 from .documents import Hello
 from .handlers import ROUTES
 from .identity import Clients, Identity
-from .jobs import PROVISIONER, PROVISIONER_WORD, find_provisioner
 from .upstream import Upstreams
 
 PLAIN_PROVISIONER = "local-provisioner"

@@ -21,12 +21,11 @@ from jupyter_gpu.cli.script import MOST_SCRIPT_BYTES
 from jupyter_gpu.client import AsyncClient
 from jupyter_gpu.errors import InvalidAsk, LimitExceeded, NotFound
 from jupyter_gpu.jupyter.documents import FileJob
-from jupyter_gpu.jupyter.jobs import Names, submit_file
-from jupyter_gpu.model import unpack_bytes
+from jupyter_gpu.jupyter.jobs import submit_file
+from jupyter_gpu.model import Kind, State, WorkloadView, unpack_bytes
+from jupyter_gpu.notebooks import Names
 from tests.stories.scene import a_broker, until
 
-#: What papermill ends with where the kernel has died.
-DEAD_KERNEL = 138
 #: jupyter-server/jupyter-scheduler#353, and what papermill itself would fill in.
 ODD_NAMES = [
     "foo bar.ipynb",
@@ -51,7 +50,10 @@ class Asked:
     async def submit(self, body, _key=None, *, keep=()):
         self.kept = keep
         self.bodies.append(body)
-        return body
+        return WorkloadView(
+            id=1, kind=Kind.JOB, state=State.QUEUED, owner="ada", team="lab", queue="training", name=body.name,
+            ask=body.ask, submitted_at=0.0, priority=0,
+        )  # fmt: skip
 
 
 def a_notebook(*cells: str, kernel: str | None = "python3") -> str:
@@ -96,19 +98,18 @@ def test_a_shell_script_runs_by_bash(tmp_path):
     assert words_of(sent(tmp_path, path="-go.sh")) == ["bash", "./-go.sh"]
 
 
-def test_a_notebook_runs_by_papermill(tmp_path):
-    """Into a new notebook beside it, saved as it goes; the notebook is copied as a script is."""
+def test_a_notebook_runs_into_a_new_one(tmp_path):
+    """Beside it, saved as it goes; the notebook is copied as a script is, and no module of the folder is in the way."""
     (tmp_path / "a.ipynb").write_text(a_notebook("1"))
 
     body = sent(tmp_path, path="a.ipynb", name="mine")
 
     words = words_of(body)
-    assert words[:4] == [sys.executable, "-m", "papermill", "--log-output"]
-    assert words[-2] == "./a.ipynb"
-    assert words[body.spec.script_index] == "./a.ipynb"
+    assert words[:-2] == [sys.executable, "-P", "-m", "jupyter_gpu.notebook_job", "--kernel", "python3", "--"]
+    assert words[-2:] == ["a.ipynb", body.spec.recorded["output_notebook"]]
+    assert words[body.spec.script_index] == "a.ipynb"
     assert body.script.content == (tmp_path / "a.ipynb").read_bytes()
-    assert words[-1] == f"./{body.spec.recorded['output_notebook']}"
-    assert (body.name, "--kernel" in words) == ("mine", False)
+    assert (body.name, body.spec.folder) == ("mine", str(tmp_path))
 
 
 def test_a_notebook_that_names_no_kernel_gets_pythons(tmp_path):
@@ -147,7 +148,9 @@ def test_no_kernel_is_named_in_many_ways(tmp_path, named):
     """All of them are no reason to refuse it."""
     (tmp_path / "a.ipynb").write_text(f'{{"cells": [], "metadata": {{"kernelspec": {named}}}}}')
 
-    assert "--kernel" in words_of(sent(tmp_path, path="a.ipynb"))
+    words = words_of(sent(tmp_path, path="a.ipynb"))
+
+    assert words[words.index("--kernel") + 1] == "python3"
 
 
 def test_a_notebook_that_is_too_large_is_not_read_whole(tmp_path):
@@ -312,7 +315,7 @@ def test_a_killed_kernel_ends_its_job(tmp_path, tmp_runtime):
         ended = client.wait(it.id, until="ended", timeout_seconds=30)
 
         log = client.log(it.id).decode(errors="replace")
-        assert (ended.end, ended.outcome.exit_code) == ("failed", DEAD_KERNEL), log
-        assert "Kernel died" in log
+        assert (ended.end, ended.outcome.exit_code) == ("failed", 128 + signal.SIGKILL), log
+        assert "The kernel died (signal 9) in cell 3 of 3" in log
         assert nbformat.read(output, as_version=4).cells[0].outputs[0].text == "first\n"
         assert all(not device.workloads for device in client.devices().items)
