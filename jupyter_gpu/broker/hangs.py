@@ -20,6 +20,8 @@ from .alerts import Alert, Alerts
 from .idle import BLIND_SECONDS, IDLE_PERCENT
 
 GROUP = "hang"
+#: We look once a second; what lies further apart was not looked at.
+GAP_SECONDS = 5.0
 
 
 class Sign(NamedTuple):
@@ -53,7 +55,7 @@ class Hangs:
     def look(self, world: World, now: float, signs: Mapping[int, Sign]) -> list[SeeHung]:
         """Once a second or so: tell of who has stood still for long enough, and name whose time is over."""
         passed = now - self._looked_at
-        passed = passed if 0.0 <= passed <= BLIND_SECONDS else 0.0
+        passed = passed if 0.0 <= passed <= GAP_SECONDS else 0.0
         self._looked_at = now
         running = [it for it in world.holders() if _is_running(it)]
         self._still = {it.id: self._look_at(world, it, signs[it.id], passed, now) for it in running if it.id in signs}
