@@ -1,4 +1,4 @@
-"""What an ask by a profile would come to now, as `trial` finds it: not what a page could guess of devices."""
+"""What an ask by a profile would come to now, as a dry run finds it: not what a page could guess of devices."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from ..model import (
     World,
 )
 from ..units import format_at, format_seconds, hours_apart
+from .dry_run import would_be
 from .forecast import ahead_of
 from .outlook import expected_start_at
 from .placement import has_room, is_well, suits
 from .quota import HOUR_MS, Ledger, available_again_at, bind
 from .sentences import why
 from .status import profile_view
-from .trial import tried
 
 
 def offer(
@@ -47,13 +47,13 @@ def offer(
         blind=blind,
     )
     try:
-        trial, (it, *_), evicts = tried(world, command, now)
+        after, (it, *_), evicts = would_be(world, command, now)
     except GpuError as error:
         body = error.to_body()
         return OfferView(profile=shown, starts_now=False, refused=body["message"] or "", hint=body.get("hint") or "")
-    ahead = ahead_of(trial, it) if it.state is State.QUEUED else None
-    at = None if ahead is None else expected_start_at(trial, it, now, ahead)
-    over = _over(trial, it, now) if it.waiting in (WaitingReason.QUOTA, WaitingReason.BUDGET) else None
+    ahead = ahead_of(after, it) if it.state is State.QUEUED else None
+    at = None if ahead is None else expected_start_at(after, it, now, ahead)
+    over = _over(after, it, now) if it.waiting in (WaitingReason.QUOTA, WaitingReason.BUDGET) else None
     kin = [device for device in world.devices.values() if suits(device, it.ask)]
     return OfferView(
         profile=shown,
@@ -62,7 +62,7 @@ def offer(
         ahead=ahead,
         expected_start_at=at,
         yielding=len(evicts),
-        why=over[0] if over else "" if ahead is None else why(trial, it, caller, now, says_when=at is None),
+        why=over[0] if over else "" if ahead is None else why(after, it, caller, now, says_when=at is None),
         never=over is not None and over[1],
         free=sum(1 for device in kin if is_well(device) and has_room(world, device, it.ask)),
         kin=len(kin),

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from jupyter_gpu.core import trial as core_trial
+from jupyter_gpu.core import dry_run as core_dry_run
 from jupyter_gpu.core.decide import decide
 from jupyter_gpu.core.offers import offer
 from jupyter_gpu.model import OfferView, Policy, Profile, QuotaRule, Submit, World
@@ -59,7 +59,7 @@ def test_who_only_asks_what_is_theirs_costs_no_decision(tmp_runtime: Places, mon
                 tried.append(command.profile)
                 return decide(world, command, now)
 
-            monkeypatch.setattr(core_trial, "decide", counted)
+            monkeypatch.setattr(core_dry_run, "decide", counted)
             light = (await ada.get("/offers?trial=false")).json()
             assert tried == []
             assert [it["profile"] for it in light["items"]] == [it["profile"] for it in whole["items"]]

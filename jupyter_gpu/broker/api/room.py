@@ -61,7 +61,7 @@ class Room:
         self._looked_at = float("-inf")
         self._free_bytes: int | None = None
 
-    def take(self, owner: str, size: int, *, is_trial: bool = False) -> None:
+    def take(self, owner: str, size: int, *, is_dry: bool = False) -> None:
         """Count a submission; refuse it where its owner has submitted too much lately, or the disk is almost full.
 
         One that is only tried is refused likewise, and takes nothing.
@@ -82,7 +82,7 @@ class Room:
                 f"more than {format_bytes(MOST_BYTES)}: all of it is kept on the broker's disk.",
                 hint=f"Put long texts into files that the job reads, or submit it again in {wait}.",
             )
-        if not is_trial:
+        if not is_dry:
             self._used[owner] = (used + size, now)
 
     def tell(self, alerts: Alerts) -> None:

@@ -14,7 +14,7 @@ from typing import ClassVar, TypeVar
 
 import msgspec
 
-from ...core.trial import dry_run
+from ...core.dry_run import dry_run
 from ...errors import GpuError
 from ...model import (
     AddRecurring,
@@ -63,13 +63,11 @@ class AskQuery(SubmitQuery, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 class Accepting(Base):
     """A handler that takes submissions."""
 
-    async def check(
-        self, body: SubmitBody, key: str | None, keep: tuple[str, ...], *, is_trial: bool = False
-    ) -> Submit:
+    async def check(self, body: SubmitBody, key: str | None, keep: tuple[str, ...], *, is_dry: bool = False) -> Submit:
         """Make a command of one ask, or refuse it. One that is only tried leaves nothing behind."""
         self.must_have(Scope.RESERVE if body.kind is Kind.RESERVATION else Scope.SUBMIT)
-        self.application.room.take(self.caller.name, size_of(body), is_trial=is_trial)
-        scripts, looks = None if is_trial else self.application.scripts, self.application.looks
+        self.application.room.take(self.caller.name, size_of(body), is_dry=is_dry)
+        scripts, looks = None if is_dry else self.application.scripts, self.application.looks
         return await read_submission(self.loop, scripts, looks, body, self.caller, key=key, keep=keep)
 
     async def accept(self, command: Submit) -> Workload:
@@ -86,7 +84,7 @@ class Accepting(Base):
     async def would_be(self, body: SubmitBody, keep: tuple[str, ...]) -> DryRunView:
         """What would come of an ask. It costs a step of the planner, so one is tried at a time for each caller."""
         async with self.application.turn_of(self.caller):
-            command = await self.sighted(await self.check(body, None, keep, is_trial=True))
+            command = await self.sighted(await self.check(body, None, keep, is_dry=True))
             return dry_run(self.loop.world, command, self.caller, self.loop.now())
 
     async def sighted(self, command: Submit) -> Submit:

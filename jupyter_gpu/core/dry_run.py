@@ -17,7 +17,7 @@ from .moment import Moment
 from .status import quota_views_of, view
 
 
-class Trial(NamedTuple):
+class WouldBe(NamedTuple):
     """A world in which it was asked for: what came of it, in the order of its ids, and whom it would make yield."""
 
     world: World
@@ -25,19 +25,19 @@ class Trial(NamedTuple):
     evicts: tuple[int, ...]
 
 
-def tried(world: World, command: Submit, now: float) -> Trial:
+def would_be(world: World, command: Submit, now: float) -> WouldBe:
     """Ask in a copy of the world. Its idempotency key is not looked at: it is what would come of a first ask."""
     events = decide(world, msgspec.structs.replace(command, idempotency_key=None), now)
-    trial = fold(world.copy(), events)
-    its = tuple(trial.workloads[event.it.id] for event in events if isinstance(event, Submitted))
+    after = fold(world.copy(), events)
+    its = tuple(after.workloads[event.it.id] for event in events if isinstance(event, Submitted))
     ids = {it.id for it in its}
     evicts = tuple(event.workload for event in events if isinstance(event, Evicted) and event.evicted_for in ids)
-    return Trial(trial, its, evicts)
+    return WouldBe(after, its, evicts)
 
 
 def dry_run(world: World, command: Submit, caller: Caller, now: float) -> DryRunView:
     """What would become of an ask, for its asker. Of others' work they are told which, where they may see any."""
-    found = tried(world, command, now)
+    found = would_be(world, command, now)
     first = found.its[0]
     shown = view(found.world, first, caller, now, alone=True)
     if first.state is State.QUEUED:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from jupyter_gpu.core.trial import dry_run
+from jupyter_gpu.core.dry_run import dry_run
 from jupyter_gpu.errors import LimitExceeded, NotFound
 from jupyter_gpu.model import (
     Caller,
