@@ -10,6 +10,7 @@ from .act import change, ids_argument
 from .base import Face, json_option, pass_face
 from .text import sentence, title
 from .whole import array_option
+from .words import WorkloadIds
 
 if TYPE_CHECKING:
     from ..model import WorkloadView
@@ -17,8 +18,16 @@ if TYPE_CHECKING:
 
 @click.command(short_help="Let queued jobs come after others.")
 @ids_argument
-@click.option("--after", multiple=True, metavar="ID[,ID]", help="After these have ended, and after nothing else.")
-@click.option("--after-ok", multiple=True, metavar="ID[,ID]", help="Likewise, and only if they succeeded.")
+@click.option(
+    "--after",
+    type=WorkloadIds(),
+    multiple=True,
+    metavar="ID[,ID]",
+    help="After these have ended, and after nothing else.",
+)
+@click.option(
+    "--after-ok", type=WorkloadIds(), multiple=True, metavar="ID[,ID]", help="Likewise, and only if they succeeded."
+)
 @click.option("--no-after", is_flag=True, help="After nothing any more.")
 @array_option
 @json_option

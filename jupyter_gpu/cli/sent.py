@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from .base import Face
 from .batch import numbers_text
-from .text import command_line, ids_of, plural, safe, sentence, title, unpacked, why
+from .text import command_line, ids_of, plural, safe, sentence, unpacked, why
 
 if TYPE_CHECKING:
     from ..model import DryRunView, RecurringView, WorkloadView
@@ -19,7 +20,8 @@ def tell_sent(face: Face, it: WorkloadView, command: Command, *, is_known: bool)
         face.document(it)
         return
     if is_known:
-        face.say(f"{title(it)} is there already (same key).")
+        what = _what(it)
+        face.say(f"{what[0].upper()}{what[1:]} is there already (same key).")
     else:
         face.say(f"Submitted {_what(it)} to queue {safe(it.queue)}{_numbers(it)}.")
         face.line(f"{'Each' if it.member is not None else 'It'} runs: {_line(command)}")
@@ -62,12 +64,12 @@ def foretell(face: Face, found: DryRunView, command: Command) -> None:
         if it.expected_start_at is not None:
             face.say(f"Expected start: about {format_when(it.expected_start_at, face.now())}.")
     if found.evicts:
-        face.say(f"To make room, {_list(found.evicts)} would have to yield.")
+        face.say(f"To make room, {_listed(sorted(found.evicts))} would have to yield.")
     if found.quotas:
         face.say("", "It would count for", quota_table(found.quotas, face.now()))
 
 
-def _list(ids: tuple[int, ...]) -> str:
+def _listed(ids: Sequence[int]) -> str:
     *others, last = map(str, ids)
     return f"{'workloads' if others else 'workload'} {' and '.join(filter(None, [', '.join(others), last]))}"
 

@@ -16,7 +16,7 @@ from ..errors import InvalidAsk
 from .base import Face, json_option, pass_face
 from .batch import AXIS
 from .sections import SpreadsWords, in_section
-from .words import Count, DeviceName, QueueName, Seconds, Size
+from .words import Count, DeviceName, QueueName, Seconds, Size, WorkloadIds
 
 if TYPE_CHECKING:
     from ..model import Ask, SubmitBody, WorkloadView
@@ -116,8 +116,14 @@ class _Submit(SpreadsWords):
     "Its place in line",
     *_PLACE,
     click.option("--not-before", metavar="WHEN", help="The earliest start: 22:00, +2h, or a date and time."),
-    click.option("--after", multiple=True, metavar="ID[,ID]", help=_AFTER),
-    click.option("--after-ok", multiple=True, metavar="ID[,ID]", help="Likewise, and only if they succeeded."),
+    click.option("--after", type=WorkloadIds(), multiple=True, metavar="ID[,ID]", help=_AFTER),
+    click.option(
+        "--after-ok",
+        type=WorkloadIds(),
+        multiple=True,
+        metavar="ID[,ID]",
+        help="Likewise, and only if they succeeded.",
+    ),
     click.option("--paused", is_flag=True, help="Keep it from starting until `let-go`."),
     click.option("--key", metavar="KEY", help="The same key with the same command is the same job, and no new one."),
 )
@@ -154,6 +160,7 @@ class _Submit(SpreadsWords):
         help="A notebook's parameter; others find it in JUPYTER_GPU_PARAMETERS. May be repeated.",
     ),
     click.option("--params", multiple=True, metavar="FILE", help="Parameters out of a YAML or JSON file."),
+    click.option("--kernel", metavar="KERNEL", help="The kernel of a notebook, if not the one that it names."),
     click.option("--image", metavar="IMAGE", help="Run it in a container of this image."),
     click.option(
         "--mount", multiple=True, metavar="SOURCE:TARGET[:ro]", help="What the container sees; may be repeated."
@@ -194,7 +201,8 @@ def submit(face: Face, /, gpus: int | None, seconds: int | None, **words: Any) -
     """Queue COMMAND as a job. It runs as it stands here, without a shell, in this folder.
 
     It goes on when this terminal is closed. A script that is named in the command is copied now, so that
-    an edit does not change the queued job. A notebook (train.ipynb) runs with its results in one beside it.
+    an edit does not change the queued job. A notebook (train.ipynb) is copied too; its results go into a new one
+    beside it, or into the one that is named behind it.
     """
     from .sent import foretell, tell_sent
     from .text import sentence, unpacked
@@ -267,6 +275,7 @@ def _command(
     face: Face, words: Mapping[str, Any], environ: Mapping[str, str], array: Sequence[Mapping[str, str]]
 ) -> Command:
     """Find what runs: a command, a line for a shell, the cell that is sent, or a notebook."""
+    from ..notebooks import is_notebook, make_notebook_command
     from .batch import notes_of_array
     from .beside import read_parameters
     from .script import make_command, shell_argv
@@ -284,21 +293,28 @@ def _command(
         )
     argv = argv if line is None else shell_argv(line)
     parameters = read_parameters(words["params"], words["param"])
-    command = make_command(
-        argv,
-        text=face.cell,
-        folder=words["folder"],
-        environ=environ,
-        wanted=words["env"],
-        checkpoint_dir=words["checkpoint_dir"],
-        retries=words["retries"],
-        grace_seconds=words["grace"],
-        parameters=parameters,
-        in_image=words["image"] is not None,
-    )
+    alike: dict[str, Any] = {
+        "folder": words["folder"],
+        "environ": environ,
+        "wanted": words["env"],
+        "checkpoint_dir": words["checkpoint_dir"],
+        "retries": words["retries"],
+        "grace_seconds": words["grace"],
+        "parameters": parameters,
+        "in_image": words["image"] is not None,
+    }
+    if face.cell is None and is_notebook(argv):
+        names = tuple(array[0]) if array else ()
+        output = argv[1] if len(argv) > 1 else None
+        return make_notebook_command(
+            argv[0], array=names, kernel=words["kernel"], output=output, key=words["key"], **alike
+        )
+    if words["kernel"] is not None:
+        raise click.UsageError("--kernel is for a notebook.")
+    command = make_command(argv, text=face.cell, **alike)
     notes = list(command.notes)
     if parameters:
-        notes.append(f"{', '.join(parameters)}: read from JUPYTER_GPU_PARAMETERS, which is JSON, by the job")
+        notes.append(f"the job finds {', '.join(parameters)} in JUPYTER_GPU_PARAMETERS, which is JSON")
     if array:
         notes += notes_of_array(array[0], argv, command.spec.environment)
     return command._replace(notes=tuple(notes))

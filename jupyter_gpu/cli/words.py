@@ -56,6 +56,17 @@ class WorkloadId(ParamType):
         return complete(ctx, lambda client: [str(it.id) for it in client.status().workloads], incomplete)
 
 
+class WorkloadIds(ParamType):
+    """Numbers of workloads in one word: 12,13. They are read where they are put together."""
+
+    name = "id[,id]"
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[Any]:  # noqa: ARG002
+        """Offer the workloads in the queue, also behind a comma."""
+        before, comma, _ = incomplete.rpartition(",")
+        return complete(ctx, lambda client: [f"{before}{comma}{it.id}" for it in client.status().workloads], incomplete)
+
+
 class DeviceName(ParamType):
     """A GPU by its number or UUID."""
 

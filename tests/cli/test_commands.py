@@ -568,6 +568,8 @@ def test_completion_scripts(gpu):
         (["show"], {"12", "9", "14"}),
         (["cordon"], {it.uuid for it in FakeClient().lab.devices}),
         (["submit", "--queue"], {"training", "interactive", "deferred"}),
+        (["submit", "--after"], {"12", "9", "14"}),
+        (["amend", "14", "--after-ok"], {"12", "9", "14"}),
     ],
 )
 def test_completion_asks_the_broker(words, found):
@@ -579,6 +581,17 @@ def test_completion_asks_the_broker(words, found):
     completer = ShellComplete(group, {"obj": Face(client=FakeClient())}, "jupyter-gpu", "X")
 
     assert {item.value for item in completer.get_completions(words, "")} == found
+
+
+def test_completion_goes_on_behind_a_comma():
+    """Several numbers are one word."""
+    from click.shell_completion import ShellComplete
+
+    from jupyter_gpu.cli.base import Face
+
+    completer = ShellComplete(group, {"obj": Face(client=FakeClient())}, "jupyter-gpu", "X")
+
+    assert {it.value for it in completer.get_completions(["submit", "--after"], "9,1")} == {"9,12", "9,14"}
 
 
 def test_completion_is_silent_where_nothing_answers(capsys):

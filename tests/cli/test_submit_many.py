@@ -1,10 +1,12 @@
 """`submit` with all that goes beside a command: arrays, chains, parameters, containers, notifications, a dry run."""
 
+import json
+
 import msgspec
 import pytest
 
 from jupyter_gpu import errors
-from jupyter_gpu.model import Ask, Dependency, DryRunView, Member, State, WorkloadPage, WorkloadView
+from jupyter_gpu.model import Ask, Dependency, DryRunView, EndReason, Member, State, WorkloadPage, WorkloadView
 from tests.cli.fake import HOUR, NOW, ended, lab, workload
 from tests.cli.test_submit import asked
 
@@ -71,14 +73,21 @@ def test_a_parameter_that_nothing_uses_is_told_before_it_is_sent(gpu):
     result = gpu("submit", "--array", "lr=1,2", "seed=1,2", "--", "true", "{lr}", "{sed}")
 
     assert result.code == 0
-    assert "seed is used nowhere in the command" in result.err.lower()
+    assert "The parameter seed is used nowhere in the command" in result.err
     assert "{sed} is no parameter of the array" in result.err
+
+
+def test_an_array_with_a_known_key_is_told_as_such(gpu):
+    """The same command again is the same array, under the same number."""
+    gpu.client.answers["submit"] = lambda _: workload(14, name="s", member=Member(array=14, index=1, of=2))
+
+    assert gpu("submit", "--key", "k", "--array", "a=1,2", "--", "true", "{a}").out == (
+        "Array 14 (s) is there already (same key).\n"
+    )
 
 
 def test_an_array_is_waited_for_as_a_whole(gpu):
     """Exit 0 only if all of it succeeded; each end is told."""
-    from jupyter_gpu.model import EndReason
-
     gpu.client.answers["wait 16"] = ended(16, EndReason.FAILED, detail="exit code 3")
 
     result = gpu("submit", "--array", "seed=1..3", "--wait", "--", "true", "{seed}")
@@ -149,8 +158,7 @@ def test_parameters_reach_a_script_by_its_environment(gpu, tmp_path):
     result = gpu("submit", "--params", "a.yaml", "-p", "lr=1e-3", "-p", "tag=x=y", "--", "true")
 
     assert asked(gpu).spec.parameters == {"lr": 0.001, "layers": [64, 64], "tag": "x=y"}
-    assert "JUPYTER_GPU_PARAMETERS" in result.err
-    assert "lr, layers, tag" in result.err.lower()
+    assert result.err == "The job finds lr, layers, tag in JUPYTER_GPU_PARAMETERS, which is JSON.\n"
 
 
 def test_a_file_without_names_is_no_file_of_parameters(gpu, tmp_path):
@@ -158,6 +166,63 @@ def test_a_file_without_names_is_no_file_of_parameters(gpu, tmp_path):
     (tmp_path / "a.yaml").write_text("- 1\n")
 
     assert "'a.yaml' holds no parameters" in gpu("submit", "--params", "a.yaml", "--", "true").err
+
+
+# -- notebooks
+
+
+def a_notebook(place, *cells):
+    """Write a notebook: each cell a text, the one that begins with `# parameters` tagged."""
+    found = [
+        {
+            "cell_type": "code",
+            "source": text,
+            "outputs": [],
+            "execution_count": None,
+            "metadata": {"tags": ["parameters"]} if text.startswith("# parameters") else {},
+        }
+        for text in cells
+    ]
+    document = {"cells": found, "metadata": {}, "nbformat": 4, "nbformat_minor": 5}
+    place.write_text(json.dumps(document))
+    return place
+
+
+def test_a_notebook_is_a_job_with_its_parameters(gpu, tmp_path):
+    """It is copied, its parameters are typed, and its results have a name of their own."""
+    a_notebook(tmp_path / "train.ipynb", "# parameters\nlr = 1", "print(lr)")
+
+    result = gpu("submit", "--key", "k", "-p", "lr=0.1", "--grace", "60s", "train.ipynb")
+
+    body = asked(gpu)
+    assert (result.code, result.err) == (0, "")
+    assert body.spec.parameters == {"lr": 0.1}
+    assert (body.script.name, body.spec.grace_seconds) == ("train.ipynb", 60)
+    assert body.spec.recorded["output_notebook"].startswith("train-")
+    gpu("submit", "--key", "k", "-p", "lr=0.1", "train.ipynb")
+    assert gpu.client.calls[-1][1].spec.argv == body.spec.argv
+
+
+def test_a_notebook_says_what_of_its_parameters_is_lost(gpu, tmp_path):
+    """A missing `parameters` cell, and a name that no cell uses, are told at once (nteract/papermill#637)."""
+    a_notebook(tmp_path / "train.ipynb", "print(lr)")
+
+    result = gpu("submit", "--array", "lr=1,2", "sede=1..2", "--", "train.ipynb")
+
+    assert len(asked(gpu).array) == 4
+    assert "No cell of train.ipynb is tagged `parameters`" in result.err
+    assert "No cell of train.ipynb uses sede" in result.err
+    assert "{index}" in asked(gpu).spec.recorded["output_notebook"]
+
+
+def test_the_results_of_a_notebook_can_be_named(gpu, tmp_path):
+    """Behind it; and no kernel is named for what is no notebook."""
+    a_notebook(tmp_path / "train.ipynb", "1")
+
+    gpu("submit", "train.ipynb", "mine.ipynb")
+
+    assert asked(gpu).spec.recorded["output_notebook"] == "mine.ipynb"
+    assert gpu("submit", "--kernel", "python3", "--", "true").code == 2
 
 
 # -- where it runs, and who is told
@@ -258,7 +323,7 @@ def test_a_dry_run_says_what_would_become_of_it(gpu):
         ({"jobs": 4, "starts_now": 4}, "All would start now.\n"),
         ({"jobs": 4, "starts_now": 2}, "2 of them would start now.\n"),
         ({"jobs": 1, "starts_now": 1, "evicts": (12,)}, "To make room, workload 12 would have to yield.\n"),
-        ({"jobs": 1, "starts_now": 1, "evicts": (12, 9, 3)}, "workloads 12, 9 and 3 would have to yield.\n"),
+        ({"jobs": 1, "starts_now": 1, "evicts": (12, 9, 3)}, "workloads 3, 9 and 12 would have to yield.\n"),
     ],
 )
 def test_a_dry_run_names_who_would_make_room(gpu, monkeypatch, found, said):
