@@ -79,6 +79,7 @@ def _line(it: Trial) -> Check:
 
 def examine(face: Face) -> Iterator[Check]:
     """Look at everything in turn; what cannot be asked is a finding like the others."""
+    from .doctor_containers import engine_checks
     from .doctor_jupyter import jupyter_checks
     from .doctor_machine import clock_check, container_checks
 
@@ -110,6 +111,8 @@ def examine(face: Face) -> Iterator[Check]:
     yield from jupyter_checks(environ)
     yield from place
     yield from container_checks(environ)
+    if is_here:
+        yield from engine_checks(environ, status)
 
 
 def _of_devices(
