@@ -112,9 +112,6 @@ class Broker:
             reconciler = Reconciler(loop, {"local": engine}, watch)
             await watch.start()
             stack.push_async_callback(watch.close)
-            progress = ProgressReader(loop)
-            progress.begin()
-            stack.push_async_callback(progress.close)
             stack.push_async_callback(reconciler.close)
             self._wire(loop, watch, reconciler, engine)
             api = make_application(loop, gate, **(service.words if service else {}))
@@ -130,7 +127,10 @@ class Broker:
             await self._until_stopped(loop, api, doors)
 
     async def _begin_to_tell(self, loop: Loop, stack: contextlib.AsyncExitStack) -> None:
-        """Tell people of their jobs, first what the broker before this one did not."""
+        """Tell people of their jobs, first what the broker before this one did not, and look how far those are."""
+        progress = ProgressReader(loop)
+        progress.begin()
+        stack.push_async_callback(progress.close)
         self._notifier = Notifier(loop, command=self._app.notify_command)
         await self._notifier.start()
         stack.push_async_callback(self._notifier.close)
