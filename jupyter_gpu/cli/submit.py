@@ -258,7 +258,7 @@ def _body(face: Face, gpus: int | None, seconds: int | None, words: dict[str, An
         ask=make_ask(face, gpus, seconds, words),
         queue=words["queue"],
         team=words["team"],
-        name=words["name"],
+        name=words["name"] or _name_of(command),
         spec=spec,
         script=command.script,
         not_before=None if words["not_before"] is None else parse_instant(words["not_before"], face.now()),
@@ -306,9 +306,11 @@ def _command(
     if face.cell is None and is_notebook(argv):
         names = tuple(array[0]) if array else ()
         output = argv[1] if len(argv) > 1 else None
-        return make_notebook_command(
+        command = make_notebook_command(
             argv[0], array=names, kernel=words["kernel"], output=output, key=words["key"], **alike
         )
+        overwrites = [] if words["cron"] is None else ["each time its results take the place of those of the last time"]
+        return command._replace(notes=(*command.notes, *overwrites))
     if words["kernel"] is not None:
         raise click.UsageError("--kernel is for a notebook.")
     command = make_command(argv, text=face.cell, **alike)
@@ -318,6 +320,18 @@ def _command(
     if array:
         notes += notes_of_array(array[0], argv, command.spec.environment)
     return command._replace(notes=tuple(notes))
+
+
+def _name_of(command: Command) -> str:
+    """Call a notebook as its file is called, where it is called nothing else: it runs by a long line of ours."""
+    from .text import safe, unpacked
+
+    if command.script is None or "output_notebook" not in command.spec.recorded:
+        return ""
+    return safe(unpacked(command.script.name))[:_LONGEST_NAME]
+
+
+_LONGEST_NAME = 200
 
 
 def _add_recurring(face: Face, body: SubmitBody, command: Command, words: Mapping[str, Any]) -> None:

@@ -197,7 +197,7 @@ def test_a_notebook_is_a_job_with_its_parameters(gpu, tmp_path):
     body = asked(gpu)
     assert (result.code, result.err) == (0, "")
     assert body.spec.parameters == {"lr": 0.1}
-    assert (body.script.name, body.spec.grace_seconds) == ("train.ipynb", 60)
+    assert (body.name, body.script.name, body.spec.grace_seconds) == ("train.ipynb", "train.ipynb", 60)
     assert body.spec.recorded["output_notebook"].startswith("train-")
     gpu("submit", "--key", "k", "-p", "lr=0.1", "train.ipynb")
     assert gpu.client.calls[-1][1].spec.argv == body.spec.argv
@@ -223,6 +223,15 @@ def test_the_results_of_a_notebook_can_be_named(gpu, tmp_path):
 
     assert asked(gpu).spec.recorded["output_notebook"] == "mine.ipynb"
     assert gpu("submit", "--kernel", "python3", "--", "true").code == 2
+
+
+def test_a_notebook_that_recurs_says_what_becomes_of_its_results(gpu, tmp_path):
+    """Who wants to keep those of each night copies them, or names another notebook within it."""
+    a_notebook(tmp_path / "train.ipynb", "1")
+
+    result = gpu("submit", "--cron", "@daily", "train.ipynb")
+
+    assert result.err == "Each time its results take the place of those of the last time.\n"
 
 
 # -- where it runs, and who is told
