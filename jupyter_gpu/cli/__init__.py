@@ -44,6 +44,7 @@ VERBS: dict[str, dict[str, tuple[str, str]]] = {
         "log": ("log", "Show what a job printed."),
         "progress": ("progress", "Show how far a job is, and its curves."),
         "events": ("show", "Tell the story of one workload."),
+        "checkpoints": ("checkpoints", "Show what trainings have saved, and remove what is old."),
         "quota": ("see", "Show what you hold, use and have left."),
         "devices": ("see", "List the GPUs with their UUIDs."),
     },

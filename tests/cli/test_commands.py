@@ -8,6 +8,7 @@ import pytest
 from jupyter_gpu import errors, spawn
 from jupyter_gpu.cli import VERBS, base
 from jupyter_gpu.cli import gpu as group
+from jupyter_gpu.cli.checkpoints import FoldersDocument
 from jupyter_gpu.cli.doctor import Checkup
 from jupyter_gpu.cli.holder import shell_holder
 from jupyter_gpu.cli.log import LogDocument
@@ -38,6 +39,7 @@ JSON = [
     ("log 12", LogDocument),
     ("progress 12", ProgressPage),
     ("events 12", EventPage),
+    ("checkpoints", FoldersDocument),
     ("quota", QuotaPage),
     ("devices", DevicePage),
     ("broker", BrokerView),
