@@ -76,7 +76,11 @@ def why(world: World, it: Workload, caller: Caller, now: float, *, says_when: bo
 
 def _why_waiting(world: World, it: Workload, caller: Caller, now: float, ahead: int) -> str:
     where = f"You are first in queue {it.queue}." if ahead == 0 else f"{ahead} ahead in queue {it.queue}."
-    if it.waiting in (WaitingReason.DEVICES, WaitingReason.DEPENDENCY):
+    if it.waiting is WaitingReason.DEPENDENCY:
+        where = (
+            f"`jupyter gpu amend {it.id} --no-after` lets it start all the same, `jupyter gpu cancel {it.id}` ends it."
+        )
+    if it.waiting is WaitingReason.DEVICES:
         at = expected_start_at(world, it, now, ahead)
         expected = "" if at is None else f" Expected by about {format_when(at, now)}."
         where = f"{where}{expected} Leave the line with `jupyter gpu cancel {it.id}`."

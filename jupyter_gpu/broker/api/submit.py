@@ -18,7 +18,7 @@ import msgspec
 from ...core.arrays import longest, member_spec
 from ...environment import LONGEST_STRING_BYTES, MOST_TOTAL_BYTES, scrub, unpacked
 from ...errors import InvalidAsk
-from ...model import Ask, Caller, Holder, JobSpec, Kind, Policy, Submit, SubmitBody, pack_bytes
+from ...model import Ask, Caller, Holder, JobSpec, Kind, Policy, Submit, SubmitBody, World, pack_bytes
 from ..engines import procs
 from .account import Account, Looks, uid_of
 from .bounds import LIGHT_BYTES, check_batch, check_key, check_queued, check_spec, check_word, check_words
@@ -55,19 +55,11 @@ async def read_submission(
     Who gets a command with a script copy says `scripts.done` when it is decided. Without `scripts` it is only tried:
     it is checked likewise, and nothing is kept.
     """
-    check_words(body)
-    check_batch(body)
     check_key(key)
-    if body.spec is not None:
-        check_spec(body.spec)
-        check_queued(loop.world, caller.name, body.spec, body.array)
+    check_body(loop.world, body, caller)
     if body.again is not None:
         body = await with_copies_of(loop, body, caller)
-    if body.kind is Kind.RESERVATION and (body.spec is not None or body.script is not None):
-        raise InvalidAsk("A reservation runs nothing.", hint="Leave spec and script out, or ask for a job.")
-    check_record(body.record)
-    if body.script is not None and (body.spec is None or body.spec.script_index is None):
-        raise InvalidAsk("A script is sent without its place in argv.", hint="Set spec.script_index.")
+    check_what_runs(body)
     body = with_profile(loop.world.policy, body)
     past = await past_of(loop, body.after, caller)
     holder = None if body.holder is None else await known_holder(body.holder, caller)
@@ -96,6 +88,24 @@ async def read_submission(
         array=body.array,
         at_most=body.at_most,
     )
+
+
+def check_body(world: World, body: SubmitBody, caller: Caller) -> None:
+    """Refuse what is too long, too large or too much."""
+    check_words(body)
+    check_batch(body)
+    if body.spec is not None:
+        check_spec(body.spec)
+        check_queued(world, caller.name, body.spec, body.array)
+
+
+def check_what_runs(body: SubmitBody) -> None:
+    """Refuse what does not go together."""
+    if body.kind is Kind.RESERVATION and (body.spec is not None or body.script is not None):
+        raise InvalidAsk("A reservation runs nothing.", hint="Leave spec and script out, or ask for a job.")
+    check_record(body.record)
+    if body.script is not None and (body.spec is None or body.spec.script_index is None):
+        raise InvalidAsk("A script is sent without its place in argv.", hint="Set spec.script_index.")
 
 
 def with_profile(policy: Policy, body: SubmitBody) -> SubmitBody:
