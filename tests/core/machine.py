@@ -43,6 +43,7 @@ from jupyter_gpu.model import (
     SeeDevices,
     SeeExited,
     SeeHolderGone,
+    SeeHung,
     SeeProbe,
     SeeStarted,
     SharingRule,
@@ -469,6 +470,13 @@ class Lives(RuleBasedStateMachine):
     def see_above_share(self, which_of_them):
         """Somebody uses more than their part, or is said to."""
         self.play.do(SeeAboveShare(workload=self.pick(which_of_them)))
+
+    @rule(which_of_them=some_of_them, ahead=st.sampled_from((0, 0, 0, 1, -1)))
+    def see_hung(self, which_of_them, ahead):
+        """An attempt stands still, the present one or another."""
+        id_ = self.pick(which_of_them)
+        it = self.play.world.workloads.get(id_)
+        self.play.do(SeeHung(workload=id_, attempt=ahead + (0 if it is None else it.attempt)))
 
     @rule(missing=st.sampled_from((None, None, None, None, *DEVICES)), changed=st.sampled_from((None, None, *CHANGED)))
     def see_devices(self, missing, changed):

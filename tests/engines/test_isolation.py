@@ -30,6 +30,7 @@ mkdir a b && echo moved > a/x && ln a/x b/y && mv a/x b/x && cat b/x b/y && rm -
 echo new > new && cat new && rm new
 mkfifo pipe && (echo piped > pipe & cat pipe) && rm pipe
 pwd; echo "$ODD"; umask; ulimit -c; env | cut -d= -f1 | sort | tr '\\n' ' '
+echo '{"step":1}' > "$JUPYTER_GPU_PROGRESS_FILE"
 readlink /proc/self/fd/0; cat /proc/1/comm
 """
 
@@ -90,6 +91,7 @@ async def test_everything_else_is_as_without(place, nodes, monkeypatch, layer):
             assert outcome.exit_code == 7
             said.append(it.log(number))
             assert bool(it.file("outcome.json", number)["isolation"]) == bool(withheld)
+            assert it.file("progress.json", number)["step"] == 1
     assert said[1] == said[0]
     assert b"moved\nmoved\nnew\npiped\n" in said[0]
     assert b"odd\xff\n" in said[0]
