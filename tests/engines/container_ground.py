@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import pwd
 import resource
 import shutil
 import signal
@@ -16,6 +17,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -27,20 +29,29 @@ _HOW = "apt-get install docker.io podman runc catatonit uidmap busybox-static"
 
 
 class House:
-    """One engine that works, with an image of busybox."""
+    """One engine that works, with an image of busybox; as root, or as the account whose store it is."""
 
-    def __init__(self, engine: str, environment: dict[str, str]) -> None:
-        self.engine = engine
+    def __init__(self, engine: str, environment: dict[str, str], account: str = "") -> None:
+        self.engine, self.account = engine, account
         #: What a job's environment needs to find it.
         self.environment = {"PATH": os.environ["PATH"], **environment}
 
     def ask(self, *words: str) -> str:
         """What the engine answers."""
-        done = subprocess.run(
-            [self.engine, *words], env=self.environment, capture_output=True, text=True, check=False, timeout=60
-        )
+        done = self.run(*words)
         assert done.returncode == 0, done.stderr
         return done.stdout
+
+    def run(self, *words: str) -> subprocess.CompletedProcess[str]:
+        """Ask it, whether or not it can answer."""
+        who: dict[str, Any] = {}
+        if self.account:
+            entry = pwd.getpwnam(self.account)
+            who = {"user": entry.pw_uid, "group": entry.pw_gid, "extra_groups": ()}
+        return subprocess.run(
+            [self.engine, *words], env=self.environment, capture_output=True, text=True, check=False, timeout=60,
+            cwd="/", **who,
+        )  # fmt: skip
 
     def containers(self) -> list[str]:
         """All containers that there are, running or not."""
@@ -48,8 +59,8 @@ class House:
 
 
 @contextlib.contextmanager
-def houses(engine: str) -> Iterator[House]:
-    """A house of this engine; a skip where it cannot be had, with what would bring it."""
+def houses(engine: str, account: str = "") -> Iterator[House]:
+    """A house of this engine; a skip where it cannot be had, with what would bring it. With an account: podman's."""
     missing = [program for program in _programs(engine) if shutil.which(program, path=_path()) is None]
     if os.geteuid() != 0 or missing:
         what = f"without {', '.join(missing)}" if missing else "without root"
@@ -58,7 +69,7 @@ def houses(engine: str) -> Iterator[House]:
     root = Path(tempfile.mkdtemp(prefix="jgc"))
     root.chmod(0o755)
     try:
-        with _docker(root) if engine == "docker" else _podman(root) as house:
+        with _docker(root) if engine == "docker" else _podman(root, account) as house:
             house.ask("import", str(_rootfs(root)), IMAGE)
             yield house
     finally:
@@ -103,7 +114,7 @@ def _docker(root: Path) -> Iterator[House]:
     house = House("docker", {"DOCKER_HOST": f"unix://{socket}"})
     try:
         by = time.monotonic() + _PATIENCE_SECONDS
-        while not _answers(house):
+        while house.run("version").returncode:
             if daemon.poll() is not None or time.monotonic() > by:
                 pytest.skip(f"docker's daemon does not run here: {log.read_text(errors='replace')[-500:]}")
             time.sleep(0.05)
@@ -117,13 +128,8 @@ def _docker(root: Path) -> Iterator[House]:
         daemon.wait()
 
 
-def _answers(house: House) -> bool:
-    done = subprocess.run(["docker", "version"], env=house.environment, capture_output=True, check=False)
-    return done.returncode == 0
-
-
 @contextlib.contextmanager
-def _podman(root: Path) -> Iterator[House]:
+def _podman(root: Path, account: str) -> Iterator[House]:
     # As a machine's admin would write it where root may raise no limits: podman's usual ones are beyond.
     files = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     (root / "containers.conf").write_text(
@@ -131,17 +137,29 @@ def _podman(root: Path) -> Iterator[House]:
         '[engine]\nruntime = "runc"\nevents_logger = "file"\ncgroup_manager = "cgroupfs"\n',
         encoding="utf-8",
     )
+    store = root / "store"
+    store.mkdir()
+    if account:
+        shutil.chown(store, account)
     (root / "storage.conf").write_text(
-        f'[storage]\ndriver = "vfs"\ngraphroot = "{root}/data"\nrunroot = "{root}/run"\n', encoding="utf-8"
+        f'[storage]\ndriver = "vfs"\nrunroot = "{store}/run"\n'
+        f'{"rootless_storage_path" if account else "graphroot"} = "{store}/data"\n',
+        encoding="utf-8",
     )
     house = House(
         "podman",
         {
             "CONTAINERS_CONF": str(root / "containers.conf"),
             "CONTAINERS_STORAGE_CONF": str(root / "storage.conf"),
+            **({"XDG_RUNTIME_DIR": str(store), "HOME": pwd.getpwnam(account).pw_dir} if account else {}),
         },
+        account,
     )
-    done = subprocess.run(["podman", "info"], env=house.environment, capture_output=True, check=False)
+    done = house.run("info")
     if done.returncode != 0:
-        pytest.skip(f"podman does not run here: {done.stderr.decode(errors='replace')[-500:]}")
-    yield house
+        pytest.skip(f"podman does not run here: {done.stderr[-500:]}")
+    try:
+        yield house
+    finally:
+        # What it has mounted and mapped for its user is removed by itself alone.
+        house.run("system", "reset", "--force")

@@ -46,7 +46,7 @@ def test_docker_byte_for_byte() -> None:
         *("--mount", "type=bind,source=/spool/12.1,target=/spool/12.1,readonly"),
         *("--mount", "type=bind,source=/data/set,target=/data,readonly"),
         *("--mount", "type=bind,source=/home/ada/out,target=/out"),
-        *("--workdir", "/home/ada/project", "--env", "WORD", "--env", "HOME", "--entrypoint", "", "lab/torch:2"),
+        *("--workdir", "/home/ada/project", "--env", "WORD", "--env", "HOME=/tmp", "--entrypoint", "", "lab/torch:2"),
         *("python3", "a b"),
     ]
 
@@ -60,7 +60,7 @@ def test_podman_byte_for_byte() -> None:
         *("--device", "nvidia.com/gpu=GPU-00000000", "--device", "nvidia.com/gpu=GPU-00000001"),
         *("--mount", "type=bind,source=/home/ada/project,target=/home/ada/project"),
         *("--mount", "type=bind,source=/spool/12.1,target=/spool/12.1,readonly"),
-        *("--workdir", "/home/ada/project", "--env", "WORD", "--env", "HOME", "--entrypoint", "", "lab/torch:2"),
+        *("--workdir", "/home/ada/project", "--env", "WORD", "--env", "HOME=/tmp", "--entrypoint", "", "lab/torch:2"),
         *("python3", "a b"),
     ]
 
@@ -148,6 +148,14 @@ def test_which_variables_go_in(name: str, value: str, goes_in: bool) -> None:
     words, environment = containers.wrapped(plan("docker"), ["x"], {name: value})
     pairs = list(itertools.pairwise(words))
     assert (("--env", name) in pairs and environment[name] == value) is goes_in
+
+
+def test_a_client_keeps_its_own_home() -> None:
+    """There are the store of podman and the credentials for registries; inside it is another, and that one is named."""
+    words, environment = containers.wrapped(plan("podman"), ["x"], {"HOME": "/home/ada"})
+    assert environment["HOME"] == "/home/ada"
+    assert "HOME=/tmp" in words
+    assert "HOME" in containers.wrapped(plan("podman", folder="/home"), ["x"], {"HOME": "/home/ada"})[0]
 
 
 def test_a_client_speaks_to_the_daemon_of_this_machine() -> None:

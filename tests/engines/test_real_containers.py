@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import pwd
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from jupyter_gpu.broker.engines.base import Stage
 from tests.accounts import two_accounts
 from tests.engines.bench import bench, kill, lives, scenario, until
 from tests.engines.container_ground import IMAGE, House, houses
+from tests.engines.fences import made_up_nodes, open_folder
 
 
 @pytest.fixture(scope="module", params=["docker", "podman"])
@@ -255,3 +257,84 @@ async def test_reports_and_checkpoints_go_the_same_ways(tmp_path, house):
         await it.says(b"runs")
         assert (beside / "file").read_text() == "saved\n"
         await until(lambda: (it.file(files.PROGRESS) or {}).get("step") == 5)
+
+
+@pytest.fixture(scope="module")
+def rootless() -> Iterator[House]:
+    """Podman of a user without rights, as most labs will have it."""
+    with two_accounts() as (name, _):
+        home = Path(pwd.getpwnam(name).pw_dir)
+        home.mkdir()
+        shutil.chown(home, name, name)
+        try:
+            with houses("podman", name) as made:
+                yield made
+        finally:
+            shutil.rmtree(home)
+
+
+@scenario
+async def test_without_root_and_without_a_daemon_it_is_the_same(rootless):
+    """The broker is root and the job's podman its user's: the notice, the kill, the files and the end are as ever."""
+    who = pwd.getpwnam(rootless.account)
+    with open_folder() as place:
+        async with bench(place) as it:
+            os.chown(it.work, who.pw_uid, who.pw_gid)
+            given = within(rootless, account=rootless.account)
+            await it.hand_over("sh", "-c", "id; touch made; " + TRAINS, **given)
+            await it.says(b"runs")
+            assert f"uid={who.pw_uid}".encode() in it.log()
+            assert (it.work / "made").stat().st_uid == who.pw_uid
+            await it.order(30)
+            outcome = await it.end()
+            assert (outcome.exit_code, outcome.noticed, outcome.forced) == (0, True, ())
+            assert rootless.containers() == []
+
+            await it.hand_over("sh", "-c", STUBBORN, workload=2, **given)
+            await it.says(b"runs", workload=2)
+            await it.order(0, kill_after=0, workload=2)
+            assert any(name.startswith("sh ") for name in (await it.end(2)).forced)
+            assert rootless.containers() == []
+
+
+@scenario
+async def test_after_a_restart_of_the_machine_no_container_is_kept(tmp_path, docker):
+    """Its processes are gone, and what the daemon still keeps of it is removed."""
+    async with bench(tmp_path) as it:
+        await it.hand_over("sh", "-c", STUBBORN, **within(docker))
+        await it.says(b"runs")
+        holder = (await it.sighting(Stage.STARTED)).holder
+        await it.engine.close()
+        kill(holder.pid)
+        await until(lambda: not lives(holder.pid))
+        docker.ask("kill", *docker.containers())
+        path = str(it.engine.folder_of(1, 1) / files.MARK)
+        files.write_whole(path, files.read(path) | {"boot_id": "0" * 36})
+        assert docker.containers()
+        await it.anew()
+        assert "restarted" in (await it.end()).detail
+        assert docker.containers() == []
+
+
+@scenario
+async def test_of_a_job_in_a_container_it_is_not_said_that_it_was_tried(house):
+    """It sees no node but its own. But nobody has tried that from inside, so isolation is advisory while it runs."""
+    with made_up_nodes() as nodes, open_folder() as place:
+        async with bench(place) as it:
+            it.engine.keep_apart(nodes.all)
+            await until(lambda: it.engine.isolation.detail != "not probed yet")
+            if not it.engine.isolation.enforced:
+                pytest.skip(f"no layer holds here: {it.engine.isolation.detail}")
+            before = it.engine.isolation
+            await it.hand_over("sh", "-c", f"ls {nodes.other}; {TRAINS}", withheld=nodes.others, **within(house))
+            await it.says(b"runs")
+            assert b"No such file" in it.log()
+            view = it.engine.isolation
+            assert not view.enforced
+            assert (
+                view.detail == f"job 1 is kept to its GPUs by its container ({house.engine}), and that was not probed"
+            )
+            await it.order(0)
+            await it.end()
+            assert it.engine.isolation == before
+            assert it.file(files.OUTCOME)["isolation"] is None

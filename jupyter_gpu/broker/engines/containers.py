@@ -50,10 +50,11 @@ def wrapped(
     """The words and the environment of the engine that runs this command; `folders` are to be seen inside as well."""
     binds = [*([folder, folder, False] for folder in folders), *plan["binds"]]
     inside = _inside(environment, [target for _, target, _ in binds])
-    if plan["engine"] == DOCKER:
-        return _docker(plan, binds, inside) + argv, _client(plan, environment) | inside
-    if plan["engine"] == PODMAN:
-        return _podman(plan, binds, inside) + argv, _client(plan, environment) | inside
+    if plan["engine"] in (DOCKER, PODMAN):
+        # The client keeps its own home, where its store is: so what is another one inside is said with its value.
+        names = [name if environment.get(name) == value else f"{name}={value}" for name, value in inside.items()]
+        words = _docker(plan, binds, names) if plan["engine"] == DOCKER else _podman(plan, binds, names)
+        return words + argv, _client(plan, environment)
     given = {f"APPTAINERENV_{name}": value for name, value in inside.items()}
     return _apptainer(plan, binds) + argv, _client(plan, environment) | given
 
