@@ -4,11 +4,22 @@ import pytest
 
 from jupyter_gpu.broker.api.views import event_view
 from jupyter_gpu.broker.store.rows import Record
-from jupyter_gpu.core.events import Amended, Moved, Overdue, Requeued
-from jupyter_gpu.model import Holder
+from jupyter_gpu.core.events import Amended, Moved, Overdue, Requeued, Submitted
+from jupyter_gpu.model import Ask, Holder, Kind, Workload
 from jupyter_gpu.units import format_when
 
 AT = 1_772_460_300.0
+LATE = Workload(
+    id=1,
+    kind=Kind.JOB,
+    owner="ada",
+    team="everyone",
+    queue="training",
+    name="",
+    ask=Ask(),
+    submitted_at=AT,
+    detail="1h late",
+)
 
 
 @pytest.mark.parametrize(
@@ -21,6 +32,7 @@ AT = 1_772_460_300.0
         (Amended(at=AT, workload=1, lifted=True), "waited past its limit", ""),
         (Overdue(at=AT, workload=1), "", "the grace is over; ended by force"),
         (Moved(at=AT, workload=1, holder=Holder(kind="shell", name="bash")), "", "to the shell bash"),
+        (Submitted(at=AT, it=LATE), "", "1h late"),
         (Requeued(at=AT, workload=1, cause="preempted"), "", "preempted"),
         (Requeued(at=AT, workload=1, cause="preempted", detail="preempted"), "", "preempted"),
         (Requeued(at=AT, workload=1, cause="failed", detail="exit code 3"), "", "failed: exit code 3"),

@@ -22,6 +22,7 @@ from ...core.events import (
     Overdue,
     Requeued,
     Started,
+    Submitted,
 )
 from ...core.moment import Moment
 from ...core.sentences import MOST_NAMED
@@ -300,5 +301,7 @@ def _detail(event: Event) -> str:
             return "the grace is over; ended by force"
         case Moved():
             return f"to the {event.holder.kind} {event.holder.name}"
+        case Submitted():  # of what recurs: how late it is
+            return event.it.detail
     outcome = getattr(event, "outcome", None)
     return str(getattr(event, "detail", "") or getattr(outcome, "detail", ""))
