@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import math
 import os
 import stat
 import subprocess
@@ -9,12 +10,15 @@ import sys
 import textwrap
 from pathlib import Path
 
+import msgspec
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import jupyter_gpu
 from jupyter_gpu.broker.engines import files, reports
 from jupyter_gpu.broker.engines.reports import LINE_BYTES, MOST_POINTS, Reports, parse, read_bar
-from jupyter_gpu.model import Member
+from jupyter_gpu.model import Member, Progress
 from tests.engines.bench import PYTHON, bench, lives, scenario, until
 
 ROOT = str(Path(jupyter_gpu.__file__).parents[1])
@@ -364,3 +368,27 @@ def test_a_report_too_long_for_the_pipe_loses_its_numbers_and_not_its_step(pipe)
     )  # fmt: skip
     pipe[0].look(b"")
     assert newest(folder) == {"attempt": 2, "step": 1, "of": 2, "numbers": {}}
+
+
+# --- whatever is said ------------------------------------------------------------------------------
+
+_JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=20),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=10), inner, max_size=3),
+    max_leaves=6,
+)
+_REPORT = st.fixed_dictionaries({"step": _JSON}, optional={"of": _JSON, "numbers": _JSON, "loss": _JSON})
+_LINE = st.binary(max_size=60) | (_JSON | _REPORT).map(lambda said: json.dumps(said).encode())
+_BARS = st.text(alphabet="0123456789/%|[=>.#█━ kMGit\r\n\x1b;m", max_size=200).map(str.encode)
+
+
+@settings(max_examples=300, deadline=None)
+@given(line=_LINE, bars=_BARS | st.binary(max_size=100))
+def test_nothing_that_is_said_can_end_the_supervisor(line, bars):
+    """It is the only one who knows how its job ends; and what is kept is what the broker can read."""
+    for found in (parse(line), read_bar(bars.decode("utf-8", "replace"))):
+        if found is not None:
+            kept = msgspec.convert(json.loads(json.dumps({"at": 0.0, "attempt": 1, **found})), Progress)
+            assert 0 <= kept.step < 2**53
+            assert kept.of is None or 0 <= kept.of < 2**53
+            assert all(number is None or math.isfinite(number) for number in kept.numbers.values())

@@ -1,12 +1,13 @@
 """The folders of the local engine's attempts: where each lies, what is written into it, which are not yet taken back.
 
-    FOLDER/12.1/       attempt 1 of workload 12: spec, started mark, log, order, notice, outcome
+    FOLDER/12.1/       attempt 1 of workload 12: spec, started mark, log, order, notice, outcome; what it reported, and
+                       while it runs the pipe for that
     FOLDER/12.1-2/     the same, after a first hand-over was called off before it began
     FOLDER/live/12.1   it is not yet taken back
     FOLDER/probe.9-1/  a start that only tries what it could open
     FOLDER/launcher.log
 
-A job's user may pass through to its notice and its script's runner, and reads nothing else.
+A job's user may pass through to its notice, its pipe and its script's runner, and reads nothing else.
 """
 
 from __future__ import annotations
