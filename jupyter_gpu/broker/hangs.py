@@ -126,7 +126,7 @@ def _alert(it: Workload, still: _Still, restart_after: float | None, now: float)
     if restart_after is None:
         next_ = (
             f"It goes on as it is: `jupyter gpu log {it.id}` shows its last words, `jupyter gpu cancel {it.id}` ends "
-            "it. A job that states a time for this is started anew from its checkpoint instead."
+            "it. A job that is submitted with --hang, like 30m, is started anew from its checkpoint instead."
         )
     else:
         at = format_when(now + max(0.0, restart_after - still.seconds), now)

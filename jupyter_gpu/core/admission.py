@@ -235,6 +235,7 @@ def _refuse_the_meaningless(command: Submit) -> None:
         ("free memory", ask.min_free_bytes),
         ("host memory", ask.host_memory_bytes),
         ("CPU count", ask.cpus),
+        ("time to hang", None if command.spec is None else command.spec.hang_seconds),
     ):
         if value is not None and value <= 0:
             raise InvalidAsk(

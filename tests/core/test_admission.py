@@ -57,6 +57,7 @@ SHARED = Policy(sharing=(SharingRule(device_class="l4"),))
         (a_reservation(queue="training"), "takes no reservations"),
         (a_job(spec=None), "nothing to run"),
         (a_job(spec=a_spec(argv=())), "nothing to run"),
+        (a_job(spec=a_spec(hang_seconds=0)), "a time to hang of 0 cannot be meant"),
     ],
 )
 def test_what_cannot_be_meant_is_refused_with_the_word_that_is_wrong(command, said):

@@ -103,7 +103,7 @@ async def test_without_devices_it_sees_none_and_the_users_word_on_buffering_wins
 
 @scenario
 async def test_what_a_job_prints_is_in_the_log_while_it_runs(tmp_path):
-    """Lines appear as they are printed: leahneukirchen/nq#36."""
+    """Lines appear as they are printed, or it would look hung: leahneukirchen/nq#36, alphaXiv/OpenResearch#71."""
     async with bench(tmp_path) as it:
         await it.hand_over(sys.executable, "-c", "print('early'); import time; time.sleep(600)")
         await it.says(b"early")
