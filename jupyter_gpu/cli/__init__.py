@@ -35,6 +35,7 @@ VERBS: dict[str, dict[str, tuple[str, str]]] = {
     "Ask": {
         "reserve": ("reserve", "Reserve GPUs for this shell, or for one command."),
         "submit": ("submit", "Queue a job; it runs when its GPUs are free."),
+        "again": ("again", "Submit a job once more, as it was or with other values."),
         "recurring": ("recurring", "List, add or change jobs that come by a calendar."),
     },
     "See": {
@@ -44,6 +45,7 @@ VERBS: dict[str, dict[str, tuple[str, str]]] = {
         "log": ("log", "Show what a job printed."),
         "progress": ("progress", "Show how far a job is, and its curves."),
         "events": ("show", "Tell the story of one workload."),
+        "export": ("export", "Write what runs a job elsewhere."),
         "checkpoints": ("checkpoints", "Show what trainings have saved, and remove what is old."),
         "quota": ("see", "Show what you hold, use and have left."),
         "devices": ("see", "List the GPUs with their UUIDs."),

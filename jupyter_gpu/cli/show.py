@@ -18,12 +18,23 @@ if TYPE_CHECKING:
 
 @click.command(short_help="Show all that is known of one workload.")
 @click.argument("workload", type=WorkloadId(), metavar="ID")
+@click.option("--script", "part", flag_value="script", help="Write the script as it was submitted, and nothing else.")
+@click.option("--diff", "part", flag_value="diff", help="Write what differed from the commit, for `git apply`.")
+@click.option("--packages", "part", flag_value="packages", help="Write which packages its Python had.")
 @json_option
 @pass_face
-def show(face: Face, workload: int) -> None:
-    """Show all that is known of a workload: how it stands and why, what it asked for, and how to go on."""
+def show(face: Face, workload: int, part: str | None) -> None:
+    """Show all that is known of a workload: how it stands and why, what it asked for, and how to go on.
+
+    Of a job also what was recorded when it was submitted, such as the git commit, and what its attempts came to.
+    """
     from .see import held_by
 
+    if part is not None:
+        if face.as_json:
+            raise click.UsageError(f"--{part} writes a text and --json one document: choose one.")
+        face.write_bytes(face.client.record(workload, part))
+        return
     it = face.client.workload(workload)
     if face.as_json:
         face.document(it)
@@ -35,6 +46,7 @@ def _show(face: Face, it: WorkloadView, held: str) -> None:
     from rich.padding import Padding
     from rich.text import Text
 
+    from . import recorded
     from .text import safe, sentence
 
     now = face.now()
@@ -42,13 +54,15 @@ def _show(face: Face, it: WorkloadView, held: str) -> None:
     if it.reason:
         face.say(Padding(Text(sentence(it.reason)), (0, 0, 0, 2)))
     face.say("")
-    rows = [*_standing(it, held, now), *_asked(it, now), *_spec(it.spec)]
+    rows = [*_standing(it, held, now), *_asked(it, now), *recorded.place(it), *_spec(it.spec), *recorded.record(it)]
     width = max(len(name) for name, _ in rows)
     for name, value in rows:
         if name == _PASTED:
             face.line(f"  {name:<{width}}  {value}")
         else:
             face.say(_row(name, value, width))
+    if attempts := list(recorded.attempts(face, it)):
+        face.say("", Text("Attempts", style="bold"), *(Padding(Text(line), (0, 0, 0, 2)) for line in attempts))
     face.say("", Text("What you can do", style="bold"))
     for line, meant in _how_to_go_on(it):
         # A line that is meant to be copied is never broken; what it means stands behind it where there is room.
@@ -76,7 +90,7 @@ def _row(name: str, value: str, width: int) -> RenderableType:
 def _standing(it: WorkloadView, held: str, now: float) -> Iterator[tuple[str, str]]:
     from ..model import State
     from ..units import format_when
-    from .text import plural, safe, short_of, state_word
+    from .text import plural, safe, short_of, state_word, took
 
     attempt = f", attempt {it.attempt}" if it.attempt else ""
     yield "state", f"{state_word(it)}{attempt}"
@@ -94,8 +108,9 @@ def _standing(it: WorkloadView, held: str, now: float) -> Iterator[tuple[str, st
     if it.holder is not None:
         pid = f", pid {it.holder.pid}" if it.holder.pid is not None else ""
         yield "holder", f"{safe(it.holder.kind)} {safe(it.holder.name)}{pid}"
-    if it.preemptions or it.failures:
-        yield "so far", f"{plural(it.preemptions, 'preemption')}, {plural(it.failures, 'failure')}"
+    if it.preemptions or it.failures or it.repeated_seconds:
+        again = f", {took(it.repeated_seconds)} of work done again" if it.repeated_seconds else ""
+        yield "so far", f"{plural(it.preemptions, 'preemption')}, {plural(it.failures, 'failure')}{again}"
 
 
 def _instants(it: WorkloadView, now: float) -> Iterator[tuple[str, str]]:
@@ -151,6 +166,7 @@ def _asked(it: WorkloadView, now: float) -> Iterator[tuple[str, str]]:
 
 def _spec(spec: JobSpec | None) -> Iterator[tuple[str, str]]:
     from ..units import format_seconds
+    from .recorded import surroundings
     from .text import command_line, shell_word, unpacked
 
     if spec is None:
@@ -166,6 +182,7 @@ def _spec(spec: JobSpec | None) -> Iterator[tuple[str, str]]:
         yield "retries", str(spec.retries)
     if spec.grace_seconds is not None:
         yield "grace", format_seconds(spec.grace_seconds)
+    yield from surroundings(spec)
 
 
 def _how_to_go_on(it: WorkloadView) -> Iterator[tuple[str, str]]:
@@ -176,6 +193,8 @@ def _how_to_go_on(it: WorkloadView) -> Iterator[tuple[str, str]]:
     if it.kind is Kind.JOB and it.attempt:
         follows = it.state is not State.ENDED
         yield f"jupyter gpu log {it.id}" + (" --follow" if follows else ""), "what it prints" if follows else "its log"
+    if it.is_mine and it.kind is Kind.JOB and it.state is State.ENDED:
+        yield f"jupyter gpu again {it.id}", "submit it once more"
     if it.is_mine and it.kind is Kind.RESERVATION and it.state is State.ACTIVE:
         if it.holder is None:
             yield f"jupyter gpu wait {it.id}", "take it for this shell"

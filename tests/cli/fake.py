@@ -10,6 +10,7 @@ from jupyter_gpu import errors
 from jupyter_gpu.client.calls import LogPart
 from jupyter_gpu.model import (
     Ask,
+    AttemptView,
     BrokerView,
     Change,
     Condition,
@@ -160,6 +161,33 @@ def lab() -> Status:
     )  # fmt: skip
 
 
+#: A job whose record is there.
+RECORDED = 7
+
+
+def recorded_job(**more) -> WorkloadView:
+    """Make a job of the caller's with all that is recorded of one."""
+    spec = {
+        "argv": ("python", "train.py", "--lr", "0.1", "--layers", "1", "2", "--name=x", "model.dim=64"),
+        "folder": "/no/such/folder",
+        "environment": {"PATH": "/usr/bin", "SEED": "1"},
+        "script_index": 1,
+        "recorded": {
+            "git_commit": "0123456789abcdef0123456789abcdef01234567",
+            "git_branch": "main",
+            "git_dirty": "2 files, +3 -1 lines",
+            "git_remote": "https://git.lab/lab.git",
+            "python": "/venv/bin/python",
+            "python_version": "3.11.7",
+            "packages": "182",
+            "platform": "Linux 6.1 x86_64",
+        },
+        "kept": {"diff": "/s/1/diff", "packages": "/s/2/packages"},
+    }
+    words = {"queue": "training", "ask": Ask(devices=2, duration_seconds=8 * HOUR), "name": "digits"}
+    return workload(more.pop("number", RECORDED), spec=JobSpec(**spec | more.pop("spec", {})), **words | more)
+
+
 def ended(number: int, end: EndReason = EndReason.SUCCEEDED, **more) -> WorkloadView:
     """Make a job that has ended."""
     outcome = Outcome(end=end, exit_code=0 if end is EndReason.SUCCEEDED else 1)
@@ -211,6 +239,8 @@ class FakeClient:
         for it in self.lab.workloads:
             if it.id == number:
                 return it
+        if number == RECORDED:
+            return recorded_job()
         if number in KNOWN:
             return workload(number)
         raise errors.NotFound(
@@ -298,6 +328,18 @@ class FakeClient:
             for step in range(1, 11)
         )
         return ProgressPage(attempt=attempt or 2, items=tuple(points))
+
+    def attempts(self, workload_id: int) -> tuple[AttemptView, ...]:
+        self._called("attempts", workload_id)
+        answer = self.answers.get("attempts")
+        return answer if isinstance(answer, tuple) else ()
+
+    def record(self, workload_id: int, name: str) -> bytes:
+        self._called("record", workload_id, name)
+        answer = self.answers.get(f"record {name}")
+        if not isinstance(answer, bytes):
+            raise errors.NotFound(f"Job {workload_id} has no {name!r} that was kept.")
+        return answer
 
     def workloads(
         self,

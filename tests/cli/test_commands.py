@@ -10,6 +10,7 @@ from jupyter_gpu.cli import VERBS, base
 from jupyter_gpu.cli import gpu as group
 from jupyter_gpu.cli.checkpoints import FoldersDocument
 from jupyter_gpu.cli.doctor import Checkup
+from jupyter_gpu.cli.export import ExportDocument
 from jupyter_gpu.cli.holder import shell_holder
 from jupyter_gpu.cli.log import LogDocument
 from jupyter_gpu.client import Client, find
@@ -39,6 +40,7 @@ JSON = [
     ("log 12", LogDocument),
     ("progress 12", ProgressPage),
     ("events 12", EventPage),
+    ("export 7 --to slurm", ExportDocument),
     ("checkpoints", FoldersDocument),
     ("quota", QuotaPage),
     ("devices", DevicePage),
@@ -49,6 +51,7 @@ JSON = [
     ("reserve", WorkloadView),
     ("submit -- true", WorkloadView),
     ("submit --wait -- true", WorkloadView),
+    ("again 7", WorkloadView),
     ("recurring", RecurringPage),
     ("recurring add --cron @daily -- true", RecurringView),
     ("recurring pause 15", RecurringPage),

@@ -1,0 +1,267 @@
+"""`jupyter gpu again`: submit a job once more, from what was kept of it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ..errors import GpuError, InvalidAsk
+from .base import Face, json_option, pass_face
+from .sections import InSections, in_section
+from .submit import _ASK, _PLACE
+from .words import Count, Seconds, WorkloadId
+
+if TYPE_CHECKING:
+    from ..model import Ask, JobSpec, Script, SubmitBody, WorkloadView
+    from ..recording import Recorded
+
+_EXAMPLES = """\b
+Examples:
+  jupyter gpu again 12
+  jupyter gpu again 12 --lr 0.01
+  jupyter gpu again --gpus 2 --queue deferred 12 --epochs 20
+  jupyter gpu again 12 -p lr=0.01
+  jupyter gpu again 12 -- --name resnet
+"""
+
+
+class _Again(InSections):
+    """What is none of our options is one of the command's; after -- all is."""
+
+
+@click.command(
+    cls=_Again,
+    short_help="Submit a job once more, as it was or with other values.",
+    epilog=_EXAMPLES,
+    context_settings={"ignore_unknown_options": True},
+)
+@in_section(
+    "GPUs",
+    click.option("--gpus", type=Count(0), help="How many; 0 sees none."),
+    click.option("--time", "seconds", type=Seconds("time limit"), help="The time limit, such as 8h."),
+    *_ASK,
+)
+@in_section(
+    "Its place in line",
+    *_PLACE,
+    click.option("--not-before", metavar="WHEN", help="The earliest start: 22:00, +2h, or a date and time."),
+    click.option("--paused", is_flag=True, help="Keep it from starting until `let-go`."),
+    click.option("--key", metavar="KEY", help="The same key for the same job is one job, and no new one."),
+)
+@in_section(
+    "What it runs",
+    click.option("--env", multiple=True, metavar="NAME[=VALUE]", help="Another variable, or another value of one."),
+    click.option("--param", "-p", multiple=True, metavar="NAME=VALUE", help="A parameter, of a notebook say."),
+    click.option("--retries", type=click.IntRange(min=0), help="How many failed attempts are repeated."),
+    click.option("--grace", type=Seconds("grace"), help="From the notice to yield until it is ended."),
+    click.option(
+        "--checkpoint-dir", metavar="DIR", help="Where its checkpoints lie; a folder of its own if not given."
+    ),
+)
+@click.option("--dry-run", is_flag=True, help="Say what would become of it, and queue nothing.")
+@click.option("--wait", is_flag=True, help="Wait until it has ended; exit 0 only if it succeeded.")
+@json_option
+@click.argument("workload", type=WorkloadId(), metavar="ID")
+@click.argument("changes", nargs=-1, type=click.UNPROCESSED, metavar="[[--] --NAME VALUE...]")
+@pass_face
+def again(face: Face, /, workload: int, **words: Any) -> int:
+    """Submit job ID once more: its script as it was then, its command, its variables, and what it asked for.
+
+    What else lies in its folder is as it is now. Other values of the command's options are given as the command has
+    them: `--lr 0.01` takes the place of `--lr 0.1`. It begins anew, with checkpoints of its own.
+    """
+    from .act import wait_for_end
+    from .script import Command
+    from .sent import foretell, tell_sent
+    from .submit import _newest, send
+    from .text import ids_of, sentence
+
+    before = face.client.workload(workload)
+    body, keep, notes = _body(face, before, words)
+    if body.spec is None:  # for the types: `_body` refuses what runs nothing
+        return 0
+    command = Command(body.spec, None, tuple(notes), keep)
+    for note in notes:
+        face.aside(sentence(note))
+    if words["dry_run"]:
+        foretell(face, face.client.dry_run(body), command)
+        return 0
+    newest = _newest(face) if words["key"] else 0
+    it = send(face, body, key=words["key"], keep=keep)
+    if not (face.as_json and words["wait"]):
+        tell_sent(face, it, command, is_known=it.id <= newest)
+    return wait_for_end(face, ids_of(it)) if words["wait"] else 0
+
+
+def _body(face: Face, before: WorkloadView, words: Mapping[str, Any]) -> tuple[SubmitBody, tuple[str, ...], list[str]]:
+    """Make the ask of an earlier one; with the variables that pass by name, and what to tell."""
+    from ..environment import stays_out
+    from ..model import Kind, SubmitBody
+    from .text import title
+    from .when import parse_instant
+
+    if before.kind is not Kind.JOB or before.spec is None:
+        raise InvalidAsk(f"{title(before)} is no job of yours.", hint="`jupyter gpu queue --all --mine` lists yours.")
+    spec, notes = _changed(face, before.spec, words)
+    spec, record, more = _recorded(face, before, spec)
+    ask, told = _ask(face, before, words)
+    queue, name, team = words["queue"] or before.queue, words["name"] or before.name or "", words["team"] or before.team
+    for what, old, new in (
+        ("queue", before.queue, queue),
+        ("name", before.name or "", name),
+        ("team", before.team, team),
+    ):
+        if old != new:
+            told.append(f"{what} {new} instead of {old or 'none'}")
+    differs = [*notes, *told]
+    heading = f"It differs from job {before.id}: {'; '.join(differs)}" if differs else f"It is as job {before.id} was"
+    body = SubmitBody(
+        kind=Kind.JOB,
+        ask=ask,
+        queue=queue,
+        team=team,
+        name=name,
+        spec=spec,
+        not_before=None if words["not_before"] is None else parse_instant(words["not_before"], face.now()),
+        paused=words["paused"],
+        record=record,
+        again=before.id,
+    )
+    keep = tuple(sorted(name for name, value in spec.environment.items() if stays_out(name, value)))
+    return body, keep, [heading, *more]
+
+
+def _ask(face: Face, it: WorkloadView, words: Mapping[str, Any]) -> tuple[Ask, list[str]]:
+    import msgspec
+
+    from ..client.naming import uuids_of
+    from .text import ask_text
+
+    on = uuids_of(words["on"], face.client.devices().items) if words["on"] else ()
+    given = {
+        "devices": words["gpus"] if words["gpus"] is not None else len(on) or None,
+        "duration_seconds": words["seconds"],
+        "device_class": words["device_class"],
+        "memory_bytes": words["memory"],
+        "min_free_bytes": words["min_free"],
+        "pool": words["pool"],
+        "on": on or None,
+    }
+    ask = msgspec.structs.replace(it.ask, **{name: value for name, value in given.items() if value is not None})
+    if ask == it.ask:
+        return ask, []
+    return ask, [f"{ask_text(msgspec.structs.replace(it, ask=ask))} instead of {ask_text(it)}"]
+
+
+def _changed(face: Face, spec: JobSpec, words: Mapping[str, Any]) -> tuple[JobSpec, list[str]]:
+    """What it runs, with what was given in the place of what was."""
+    import msgspec
+
+    from ..environment import select
+    from .beside import read_parameters
+    from .changes import change, read_changes
+    from .script import pack
+    from .text import unpacked
+
+    argv = [unpacked(word) for word in spec.argv]
+    found = change(argv, spec.parameters, read_changes(words["changes"]), first=(spec.script_index or 0) + 1)
+    parameters = read_parameters((), words["param"])
+    differs = found.differs + [f"{name}: {value!r}" for name, value in parameters.items()]
+    variables, _ = select(_environ(face), words["env"])
+    asked = {pack(text.partition("=")[0]) for text in words["env"]}
+    given = {name: value for name, value in variables.items() if name in asked}
+    differs += [f"variable {unpacked(name)}" for name, value in given.items() if spec.environment.get(name) != value]
+    if spec.checkpoint_dir is not None and words["checkpoint_dir"] is None:
+        differs.append(f"its checkpoints go into a folder of its own, and not into {unpacked(spec.checkpoint_dir)}")
+    wished = {"retries": words["retries"], "grace_seconds": words["grace"]}
+    differs += [f"{name.partition('_')[0]} {value}" for name, value in wished.items() if value is not None]
+    new = msgspec.structs.replace(
+        spec,
+        argv=tuple(map(pack, _with_own_results(face, spec, found.argv, words["key"]))),
+        parameters=found.parameters | parameters,
+        environment=spec.environment | given,
+        checkpoint_dir=None if words["checkpoint_dir"] is None else pack(words["checkpoint_dir"]),
+        script_copy=None,
+        kept={},
+        **{name: value for name, value in wished.items() if value is not None},
+    )
+    return new, differs
+
+
+def _environ(face: Face) -> Mapping[str, str]:
+    return os.environ if face.environ is None else face.environ
+
+
+def _with_own_results(face: Face, spec: JobSpec, argv: list[str], key: str | None) -> list[str]:
+    """A notebook's results go into a new notebook: no file is written over."""
+    from pathlib import Path
+
+    from .text import unpacked
+
+    results = spec.recorded.get("output_notebook")
+    if results is None or not argv or argv[-1] != unpacked(results):
+        return argv
+    from ..notebooks import NAMES, _named_by
+
+    place = Path(unpacked(spec.folder), argv[-2])
+    name = NAMES.beside(place, face.now()) if key is None else _named_by(key, place, "")
+    return [*argv[:-1], str(Path(argv[-1]).with_name(name))]
+
+
+def _recorded(face: Face, before: WorkloadView, spec: JobSpec) -> tuple[JobSpec, tuple[Script, ...], list[str]]:
+    """What its folder and its Python are now, where they can be seen from here, and what has changed of them since."""
+    import msgspec
+
+    from ..recording import record
+    from .text import unpacked
+
+    own = {name: spec.recorded[name] for name in ("program",) if name in spec.recorded} | {"again": str(before.id)}
+    if "output_notebook" in spec.recorded:
+        own["output_notebook"] = spec.argv[-1]
+    folder = unpacked(spec.folder)
+    if not os.path.isdir(folder):  # noqa: PTH112 - another machine's: what was recorded of it still holds
+        return msgspec.structs.replace(spec, recorded=spec.recorded | own), (), []
+    environ = {unpacked(name): unpacked(value) for name, value in spec.environment.items()}
+    environ.setdefault("HOME", _environ(face).get("HOME", "/"))
+    found = record(folder, [unpacked(word) for word in spec.argv], environ)
+    notes = list(_notes(face, before, found, folder))
+    return msgspec.structs.replace(spec, recorded=found.words | own), found.record, notes
+
+
+def _notes(face: Face, before: WorkloadView, found: Recorded, folder: str) -> Iterator[str]:
+    """Tell what is not as it was then, though it belongs to what runs."""
+    from .script import read_file
+    from .text import unpacked
+
+    spec = before.spec
+    if spec is None:
+        return
+    then, now = spec.recorded.get("git_commit", ""), found.words.get("git_commit", "")
+    if then != now:
+        yield f"its folder is at commit {now[:12] or 'none'} now, and was at {then[:12] or 'none'} then"
+    contents = {it.name: it.content for it in found.record}
+    for name, what in (
+        ("diff", "what is not committed in its folder is"),
+        ("packages", "the packages of its Python are"),
+    ):
+        kept = _kept(face, before.id, name) if name in spec.kept else b""
+        if kept not in (None, contents.get(name, b"")) and (name != "diff" or then == now):
+            yield f"{what} not the same as then"
+    if spec.script_index is not None:
+        word = unpacked(spec.argv[spec.script_index])
+        try:
+            is_same = _kept(face, before.id, "script") in (None, read_file(os.path.join(folder, word), 16 << 20))  # noqa: PTH118
+        except (OSError, ValueError):
+            return
+        if not is_same:
+            yield f"the file {word} has changed since: the copy of job {before.id} runs"
+
+
+def _kept(face: Face, workload: int, name: str) -> bytes | None:
+    try:
+        return face.client.record(workload, name)
+    except GpuError:
+        return None

@@ -1,0 +1,235 @@
+"""A job is submitted once more, from what was kept of it, and what differs is said."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from jupyter_gpu.cli.changes import change, read_changes
+from jupyter_gpu.errors import Conflict, InvalidAsk
+from jupyter_gpu.model import Ask, Kind, SubmitBody, unpack_bytes
+from tests.cli.fake import HOUR, RECORDED, recorded_job
+
+ARGV = ["python", "train.py", "--lr", "0.1", "--layers", "1", "2", "--amp", "--name=x", "model.dim=64", "-n", "-3"]
+
+
+def sent(gpu) -> SubmitBody:
+    """What was asked for."""
+    return next(call[1] for call in gpu.client.calls if call[0] in ("submit", "dry_run"))
+
+
+def argv(gpu) -> list[str]:
+    """The command that was asked for."""
+    spec = sent(gpu).spec
+    assert spec is not None
+    return [unpack_bytes(word).decode() for word in spec.argv]
+
+
+def changed(*words: str, parameters=None) -> list[str]:
+    """The command after changes."""
+    return change(ARGV, parameters or {}, read_changes(words), first=2).argv
+
+
+# -- which words are meant
+
+
+@pytest.mark.parametrize(
+    ("words", "before", "after"),
+    [
+        (["--lr", "0.01"], "--lr 0.1", "--lr 0.01"),
+        (["--lr=0.01"], "--lr 0.1", "--lr 0.01"),
+        (["--name", "y"], "--name=x", "--name=y"),
+        (["--name=y=z"], "--name=x", "--name=y=z"),
+        (["--layers", "3", "4"], "--layers 1 2", "--layers 3 4"),
+        (["model.dim=128"], "model.dim=64", "model.dim=128"),
+        (["-n", "-5"], "-n -3", "-n -5"),
+        (["--lr", "1e-3", "--name", "a b", "model.dim=1"], None, None),
+    ],
+)
+def test_a_value_takes_the_place_of_what_is_there(words, before, after):
+    """As one word or as two, as the command has it; a number below zero is a value."""
+    if before is None:
+        assert changed(*words)[2:4] == ["--lr", "1e-3"]
+        assert "--name=a b" in changed(*words)
+    else:
+        assert " ".join(changed(*words)) == " ".join(ARGV).replace(before, after)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["--epochs", "3"],  # it is not there
+        ["--lr"],  # no value
+        ["--amp", "1"],  # it has no value there
+        ["--layers", "1", "2", "3"],  # more than there are
+        ["epochs=3"],
+        ["--name", "a", "b"],  # two words where there is one
+    ],
+)
+def test_what_is_not_certain_is_refused_with_what_is_there(words):
+    """A job that runs with other words than its person thinks costs a night."""
+    with pytest.raises(InvalidAsk) as error:
+        changed(*words)
+    assert "--lr 0.1" in (error.value.hint or "") or "VALUE" in (error.value.hint or "")
+
+
+def test_an_option_that_is_there_twice_is_not_changed():
+    """Which of them is meant nobody knows."""
+    with pytest.raises(InvalidAsk, match="is 2 times in the command"):
+        change(["x", "-D", "a=1", "-D", "b=2"], {}, read_changes(["-D", "c=3"]), first=1)
+
+
+def test_words_before_the_script_are_not_the_commands_options():
+    """`python -u train.py -u 3`: the first one is Python's."""
+    found = change(["python", "-u", "train.py", "-u", "3"], {}, read_changes(["-u", "4"]), first=3)
+    assert found.argv == ["python", "-u", "train.py", "-u", "4"]
+
+
+def test_a_parameter_is_changed_where_no_word_of_the_command_is_meant():
+    """Of a notebook: with its type, and a dash for what Python writes as an underscore."""
+    found = change(["x"], {"lr": 0.1, "batch_size": 8}, read_changes(["--lr", "0.01", "--batch-size", "16"]), first=1)
+    assert found.parameters == {"lr": 0.01, "batch_size": 16}
+    with pytest.raises(InvalidAsk) as error:
+        change(["x"], {"lr": 0.1}, read_changes(["--seed", "1"]), first=1)
+    assert error.value.hint == "The command is: x. Its parameters: lr."
+
+
+def test_a_word_without_a_name_is_no_change():
+    """`again 12 0.01` cannot be meant."""
+    with pytest.raises(InvalidAsk, match="is no change of an option"):
+        read_changes(["0.01"])
+
+
+# -- the command
+
+
+def test_again_asks_for_the_same_from_what_was_kept(gpu):
+    """The queue, the name, the GPUs and the time; the script and the record are taken by the broker."""
+    result = gpu("again", "7")
+
+    body = sent(gpu)
+    assert result.code == 0
+    assert (body.kind, body.again, body.queue, body.name) == (Kind.JOB, RECORDED, "training", "digits")
+    assert body.ask == Ask(devices=2, duration_seconds=8 * HOUR)
+    assert (body.script, body.record) == (None, ())
+    assert argv(gpu) == [unpack_bytes(word).decode() for word in recorded_job().spec.argv]
+    assert body.spec.script_index == 1
+    assert body.spec.recorded["again"] == "7"
+    assert "Submitted job 15 (digits) to queue training." in result.out
+    assert "It is as job 7 was." in result.err
+
+
+def test_what_is_given_is_different_and_said(gpu):
+    """Options of ours, and those of the command, wherever they stand."""
+    result = gpu("again", "--gpus", "4", "--queue", "deferred", "7", "--lr", "0.01", "--time", "2h", "model.dim=1")
+
+    body = sent(gpu)
+    assert body.ask == Ask(devices=4, duration_seconds=2 * HOUR)
+    assert body.queue == "deferred"
+    assert argv(gpu)[2:4] == ["--lr", "0.01"]
+    said = " ".join(result.err.split())
+    for words in ("--lr 0.01 instead of --lr 0.1", "model.dim=1 instead of", "queue deferred instead of training"):
+        assert words in said
+    assert "4 GPUs, 2h instead of 2 GPUs, 8h" in said
+
+
+def test_behind_two_dashes_all_words_are_the_commands(gpu):
+    """Also one that is named as one of ours."""
+    gpu("again", "7", "--", "--name", "y")
+
+    assert "--name=y" in argv(gpu)
+    assert sent(gpu).name == "digits"
+
+
+def test_variables_and_parameters_are_added_or_replaced(gpu):
+    """The others stay; those that look like secrets pass, since they were asked for by name then."""
+    secret = recorded_job(
+        spec={"environment": {"PATH": "/usr/bin", "SEED": "1", "HF_TOKEN": "s"}, "parameters": {"a": 1}}
+    )
+    gpu.client.answers["workload 7"] = secret
+    gpu("again", "7", "--env", "SEED=2", "-p", "b=[1]")
+
+    assert sent(gpu).spec.environment == {"PATH": "/usr/bin", "SEED": "2", "HF_TOKEN": "s"}
+    assert sent(gpu).spec.parameters == {"a": 1, "b": [1]}
+    assert next(call[3] for call in gpu.client.calls if call[0] == "submit") == ("HF_TOKEN",)
+
+
+def test_checkpoints_of_the_other_are_not_written_over(gpu):
+    """A folder that was named is not used again unless it is named again."""
+    gpu.client.answers["workload 7"] = recorded_job(spec={"checkpoint_dir": "ckpt"})
+    result = gpu("again", "7")
+    assert sent(gpu).spec.checkpoint_dir is None
+    assert "and not into ckpt" in " ".join(result.err.split())
+    gpu.client.calls.clear()
+    gpu("again", "7", "--checkpoint-dir", "ckpt")
+    assert sent(gpu).spec.checkpoint_dir == "ckpt"
+
+
+def test_what_belongs_to_the_job_and_has_changed_since_is_said(gpu, tmp_path):
+    """The script's copy runs, and all else of the folder is as it is now; it is recorded anew."""
+    (tmp_path / "train.py").write_text("print(2)")
+    gpu.client.answers["workload 7"] = recorded_job(spec={"folder": str(tmp_path), "argv": ("/bin/true", "train.py")})
+    gpu.client.answers |= {"record script": b"print(1)", "record packages": b"torch==1", "record diff": b"x"}
+    gpu.width = 300
+    result = gpu("again", "7")
+
+    assert "The file train.py has changed since: the copy of job 7 runs." in result.err
+    assert "Its folder is at commit none now, and was at 0123456789ab then." in result.err
+    assert "git_commit" not in sent(gpu).spec.recorded
+    assert "platform" in sent(gpu).spec.recorded
+
+    gpu.client.answers["record script"] = b"print(2)"
+    assert "has changed since" not in gpu("again", "7").err
+
+
+def test_a_folder_of_another_machine_keeps_its_record(gpu):
+    """Nothing of it can be seen from here, so what was recorded then is said of it still."""
+    gpu("again", "7")
+    assert sent(gpu).spec.recorded["git_commit"] == recorded_job().spec.recorded["git_commit"]
+
+
+def test_with_a_key_it_is_one_job(gpu):
+    """The key goes to the broker; and what was there already is not said to be new."""
+    gpu("again", "7", "--key", "k")
+    assert next(call[2] for call in gpu.client.calls if call[0] == "submit") == "k"
+
+
+def test_a_dry_run_queues_nothing(gpu):
+    """It says what would become of it."""
+    result = gpu("again", "7", "--dry-run", "--lr", "0.5")
+    assert "Nothing is queued." in result.out
+    assert not [call for call in gpu.client.calls if call[0] == "submit"]
+    assert argv(gpu)[3] == "0.5"
+
+
+@pytest.mark.parametrize("number", ["9", "14"])
+def test_what_runs_nothing_is_not_submitted_again(gpu, number):
+    """A reservation, and a job of which one may not see what it runs."""
+    result = gpu("again", number)
+    assert result.code == InvalidAsk.exit_code
+    assert not [call for call in gpu.client.calls if call[0] == "submit"]
+
+
+def test_what_the_broker_says_of_a_copy_that_is_gone_is_told(gpu):
+    """With what helps."""
+    gpu.client.errors["submit"] = Conflict("The script of job 7 was cleared away.", hint="Submit the file anew.")
+    result = gpu("again", "7")
+    assert (result.code, "Submit the file anew." in result.err) == (Conflict.exit_code, True)
+
+
+def test_the_results_of_a_notebook_go_into_a_new_one(gpu, tmp_path):
+    """No file is written over; with a key the name is always the same, so that it stays one job."""
+    words = ("python", "-m", "jupyter_gpu.notebook_job", "--", "train.ipynb", "train-1.ipynb")
+    spec = {"argv": words, "folder": str(tmp_path), "script_index": 4, "recorded": {"output_notebook": "train-1.ipynb"}}
+    gpu.client.answers["workload 7"] = recorded_job(spec=spec)
+    names = []
+    for more in ((), ("--key", "k"), ("--key", "k")):
+        gpu.client.calls.clear()
+        gpu("again", "7", *more)
+        names.append(argv(gpu)[-1])
+        assert sent(gpu).spec.recorded["output_notebook"] == names[-1]
+    assert all(name.startswith("train-") and name.endswith(".ipynb") for name in names)
+    assert "train-1.ipynb" not in names
+    assert names[1] == names[2]
+    assert os.sep not in names[0]
+    assert Path(names[0]).name == names[0]
