@@ -118,7 +118,9 @@ def test_a_daemon_elsewhere_is_refused(tmp_runtime: Places) -> None:
     assert "tcp://other:2375" in answer["message"]
 
 
-@pytest.mark.parametrize("image", ["--privileged", "-v/:/x", "a b", "a\nb", "", "x" * 401, "naïve", "/images/../x.sif", "oci:/images/../x"])
+@pytest.mark.parametrize(
+    "image", ["--privileged", "-v/:/x", "a b", "a\nb", "", "x" * 401, "naïve", "/images/../x.sif", "oci:/images/../x"]
+)
 def test_what_is_no_image_is_refused(tmp_runtime: Places, image: str) -> None:
     """What begins with a dash would be an option of the engine's, and a way up would pass by the admin's patterns."""
     status, answer, _ = submitted(tmp_runtime, "podman", image=image)
