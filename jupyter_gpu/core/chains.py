@@ -158,7 +158,8 @@ def _after_end(child: Workload, parent: Workload, now: float, *, array_is_over: 
     if not over:
         return None
     left = tuple(id_ for id_ in child.unmet if id_ not in over)
-    return Amended(at=now, workload=child.id, unmet=left, detail=f"{_name(parent, child)} ended ({parent.end})")
+    detail = f"all of array {array} have ended" if array in over else f"{_name(parent, child)} ended ({parent.end})"
+    return Amended(at=now, workload=child.id, unmet=left, detail=detail)
 
 
 def _is_over(world: World, member: Workload) -> bool:

@@ -3,7 +3,7 @@
 import pytest
 
 from jupyter_gpu.core.arrays import member_spec
-from jupyter_gpu.core.events import Evicted, Submitted
+from jupyter_gpu.core.events import Amended, Evicted, Submitted
 from jupyter_gpu.core.status import view
 from jupyter_gpu.errors import Conflict, InvalidAsk, LimitExceeded
 from jupyter_gpu.model import (
@@ -300,6 +300,7 @@ def test_the_success_of_an_array_is_the_success_of_all_of_it():
     play.exit(ids[0])
     play.exit(ids[2])
     assert play.state(plain) is State.ACTIVE
+    assert [it.detail for it in play.events if isinstance(it, Amended)] == ["all of array 1 have ended"]
 
 
 def test_an_array_comes_after_others_as_a_whole_and_ends_as_a_whole():
