@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 
 array_option = click.option("--array", is_flag=True, help="All of the array that a job is of.")
 
+#: The broker writes each change down before it answers, so that of more than these somebody waits.
+_MANY = 500
+
 #: What is done to one, and what became of it in a word or two: "cancelled".
 Act = Callable[[int], "WorkloadView"]
 Word = Callable[["WorkloadView"], str]
@@ -47,7 +50,10 @@ def change_array(
         raise Conflict(f"{'none' if only_waiting else 'all'} of array {array} {what}")
     # Those that wait are first, or they would get the GPUs of those that run.
     ordered = sorted(alive, key=lambda it: (it.state != "queued", it.id))
-    done, code = for_each(face, [it.id for it in ordered], act)
+    if len(ordered) > _MANY and face.is_attended:
+        face.aside(f"{plural(len(ordered), 'job')}, one by one: this may take a minute.")
+    with face.going_on("What has been changed stays so; the same command again changes the rest."):
+        done, code = for_each(face, [it.id for it in ordered], act)
     if done and not face.as_json:
         face.say(_told(of, done, word))
     return done, code

@@ -77,6 +77,26 @@ def test_a_failure_within_an_array_stops_none(sweep):
     assert "It is not yours." in result.err
 
 
+def test_ctrl_c_within_an_array_says_what_has_become_of_it(sweep):
+    """Some are changed and some are not: 130, and how to go on."""
+    sweep.client.errors["cancel 24"] = KeyboardInterrupt()
+
+    result = sweep("cancel", "20", "--array")
+
+    assert (result.code, acted_on(sweep, "cancel")) == (130, [23, 24])
+    assert "the same command again changes the rest" in result.err
+
+
+def test_who_sits_at_a_terminal_is_told_of_a_long_wait(sweep):
+    """Each change is written down by itself, so thousands of them take a while."""
+    many = tuple(workload(1000 + index, member=Member(array=1000, index=index + 1, of=600)) for index in range(600))
+    sweep.client.lab = msgspec.structs.replace(sweep.client.lab, workloads=many)
+    sweep.tty = True
+
+    assert "600 jobs, one by one" in sweep("cancel", "1000", "--array").err
+    assert "one by one" not in sweep("cancel", "--json", "1000", "--array").err
+
+
 def test_an_array_that_is_over_is_told_so(sweep):
     """As of a job that has ended, and nothing is sent."""
     sweep.client.lab = msgspec.structs.replace(sweep.client.lab, workloads=())
