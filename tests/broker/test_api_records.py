@@ -11,7 +11,7 @@ from jupyter_gpu.broker.api.scripts import MOST_RECORD_BYTES, Scripts, copies_of
 from jupyter_gpu.model import Cancel, JobSpec, Script, unpack_bytes
 from tests.conftest import Places
 
-from .api_ground import ME, Served, an_api, job, play
+from .api_ground import DESCRIPTION, ME, Served, an_api, job, play
 
 US = Account(ME, os.geteuid(), os.getegid())
 DIFF = b"--- a/x\n+++ b/x\n+\xff<script>alert(1)</script>\n"
@@ -62,6 +62,13 @@ def test_the_record_is_given_back_byte_for_byte(tmp_runtime: Places) -> None:
                 assert answer.headers["Content-Disposition"].startswith("attachment; ")
 
     play(story)
+
+
+def test_the_description_names_each_part_of_a_path_once() -> None:
+    """Else a client that is made from it has one word for the job and for the part of its record."""
+    for path, verbs in DESCRIPTION["paths"].items():
+        names = [it["name"] for it in verbs.get("parameters", ())]
+        assert len(names) == len(set(names)) == path.count("{")
 
 
 def test_a_record_is_its_owners_and_operators(tmp_runtime: Places) -> None:

@@ -35,11 +35,14 @@ class Operations(msgspec.Struct, frozen=True):
 
 
 def described(routes: Sequence[tuple[str, Any]]) -> list[Operations]:
-    """The routes with their path parts named: workloads by id, devices by UUID or index."""
-    return [
-        Operations(path.replace("devices/([^/]+)", "devices/{device}").replace("([^/]+)", "{id}"), handler)
-        for path, handler in routes
-    ]
+    """The routes with their path parts named: workloads by id, devices by UUID or index, parts of a record by name."""
+    return [Operations(_named(path), handler) for path, handler in routes]
+
+
+def _named(path: str) -> str:
+    for before, name in (("devices/", "device"), ("record/", "name"), ("", "id")):
+        path = path.replace(f"{before}([^/]+)", f"{before}{{{name}}}")
+    return path
 
 
 def document(routes: Sequence[tuple[str, Any]]) -> str:
@@ -78,7 +81,7 @@ def _path(route: Operations) -> dict[str, Any]:
 
 
 def _operation(path: str, verb: str, op: Any) -> dict[str, Any]:
-    words = [word for word in re.split(r"\W+", path) if word not in ("", "id", "device", "json")]
+    words = [word for word in re.split(r"\W+", path) if word not in ("", "id", "device", "name", "json")]
     said: dict[str, Any] = {"operationId": "_".join([verb, *words]), "summary": op.summary}
     if "{id}" in path and len(words) == 1:
         said["operationId"] = f"{verb}_workload"
