@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator
 from types import SimpleNamespace
 from typing import Any
 
+import msgspec
 import pytest
 from dockerspawner import DockerSpawner
 from jupyterhub.spawner import SimpleLocalProcessSpawner
@@ -19,15 +20,20 @@ from jupyter_gpu.broker.owners import Server
 from jupyter_gpu.holding import process_holder
 from jupyter_gpu.jupyter.whereabouts import whereabouts
 from jupyter_gpu.model import (
+    AddRecurring,
     Ask,
+    Fire,
     ForeignRule,
     Holder,
+    JobSpec,
     Kind,
     PartRule,
+    PauseRecurring,
     Policy,
     Reading,
     ServerBody,
     SharingRule,
+    Submit,
     SubmitBody,
     Use,
     UseKind,
@@ -293,6 +299,35 @@ def test_who_is_above_their_part_is_asked_about_where_that_differs_by_team(tmp_r
             lab.it.loop.world.uses[device] = (Use(pid=1, kind=UseKind.HOLDER, workload=1, memory_bytes=4 << 30),)
             await lab.groups.look()
             assert lab.groups.known == {"ana": ("chess", "students")}
+
+    play(story)
+
+
+def test_whose_job_comes_soon_is_asked_about_so_that_it_counts_for_no_group_that_they_have_left(
+    tmp_runtime: Places,
+) -> None:
+    """Their word of the day on which they added it may be months old; long before it comes nobody is asked."""
+
+    async def story() -> None:
+        async with a_lab(tmp_runtime, Policy()) as lab:
+            loop, spec = lab.it.loop, JobSpec(argv=("true",), folder="/")
+            job = Submit(kind=Kind.JOB, owner="ana", groups=("students",), team="students", ask=Ask(), spec=spec)
+            far = loop.now() + 3600
+            added = AddRecurring(cron="0 0 1 1 *", timezone="UTC", submit=job, next_at=far)
+            id_ = (await loop.handle(added)).workload or 0
+            await lab.groups.look()
+            assert lab.asked() == 0
+
+            lab.it.hub.people["ana"].groups = ("chess",)
+            soon = PauseRecurring(recurring=id_, by="ana", paused=False, next_at=loop.now() + 30)
+            await loop.handle(soon)
+            await lab.groups.look()
+            assert lab.groups.known == {"ana": ("chess",)}
+            loop.world.groups = lab.groups.known
+            due_at = loop.now()
+            await loop.handle(msgspec.structs.replace(soon, next_at=due_at))
+            await loop.handle(Fire(recurring=id_, due_at=due_at, next_at=due_at + 3600))
+            assert loop.world.recurring[id_].last_detail == "refused: ana is not in the team 'students'"
 
     play(story)
 

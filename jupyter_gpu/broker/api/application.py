@@ -62,7 +62,8 @@ class Api(Application):
         state = Path(loop.broker_view().state_dir)
         self.scripts = Scripts(state, lambda: _copies_needed(loop.world))
         self.room = Room(state)
-        loop.clockwork.take = lambda submit: self.room.take(submit.owner, size_of(submit))
+        # Each time is written down twice: as a job, and with the calendar that goes on.
+        loop.clockwork.take = lambda submit: self.room.take(submit.owner, 2 * size_of(submit))
         self.is_closing = False
         #: Caller -> whose request of theirs is being made.
         self._turns: weakref.WeakValueDictionary[str, asyncio.Lock] = weakref.WeakValueDictionary()

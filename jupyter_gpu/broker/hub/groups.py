@@ -1,8 +1,9 @@
-"""Which groups people are in now, of those whose use beside the leases is treated by team.
+"""Which groups people are in now, of those whom it concerns although they do not come here themselves.
 
-The hub says it with each token, but whoever is on a device without a lease need not come here at all. So it is asked
-about just those, where a rule differs by team, and its word is kept for as long as on a token. What it does not say is
-not known, and nobody is ended whose teams are not known; that is told where it lasts.
+The hub says it with each token, but whoever is on a device without a lease need not come here at all, and whose job
+recurs was here months ago. So it is asked about just those: where a rule differs by team, and before such a job comes
+that counts for a group. Its word is kept for as long as on a token. What it does not say is not known: nobody is ended
+for it, and a job counts as it did when it was asked for; that is told where it lasts.
 """
 
 from __future__ import annotations
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 LOOK_SECONDS = 1.0
+#: So long before a recurring job comes its owner's groups are asked for.
+BEFORE_SECONDS = 60.0
 #: So many are asked about at one look; the others follow.
 MOST_AT_ONCE = 32
 
@@ -59,11 +62,11 @@ class Groups:
 
     async def look(self) -> None:
         """Ask about whom it concerns now, where the last answer is too old."""
-        wanted = concerned(self._loop.world)
+        now = self._loop.now()
+        wanted = concerned(self._loop.world) | who_comes(self._loop.world, now)
         for name in self._asked_at.keys() - wanted:
             del self._asked_at[name]
             self.known.pop(name, None)
-        now = self._loop.now()
         due = [it for it in sorted(wanted) if now >= self._asked_at.get(it, float("-inf")) + self._hub.cache_seconds]
         for name in due[:MOST_AT_ONCE]:
             self._asked_at[name] = now
@@ -95,8 +98,8 @@ class Groups:
 
 
 _REMEDY = (
-    "So rules by team (foreign_rules, by_team of sharing) end nobody's work: give the service's role the scope "
-    "read:users:groups, as setup_hub does."
+    "So rules by team (foreign_rules, by_team of sharing) end nobody's work, and a recurring job may count for a group "
+    "that its owner has left: give the service's role the scope read:users:groups, as setup_hub does."
 )
 
 
@@ -106,3 +109,12 @@ def concerned(world: World) -> set[str]:
         return set()
     strangers = {use.owner for uses in world.uses.values() for use in uses if use.is_foreign and use.owner}
     return strangers | {it.owner for it in world.holders() if above_its_part(world, it) is not None}
+
+
+def who_comes(world: World, now: float) -> set[str]:
+    """Whose jobs come soon by a calendar and may count for a group: who has left it since may not use its share."""
+    return {
+        it.owner
+        for it in world.recurring.values()
+        if it.submit.groups and not it.paused and it.next_at is not None and it.next_at <= now + BEFORE_SECONDS
+    }
