@@ -93,9 +93,9 @@ class ProgressReader:
         live = {it.key: it for it in map(_wanted, self._loop.world.holders()) if it is not None}
         wanted = {**self._before, **live}
         self._before = live
-        if not wanted:
-            self._read, self._used = {}, {}
-        found, signs = await asyncio.to_thread(self._look_at_files, tuple(wanted.values()))
+        found, signs = dict[_Key, Progress](), dict[_Key, Sign]()
+        if wanted:
+            found, signs = await asyncio.to_thread(self._look_at_files, tuple(wanted.values()))
         self._take(found)
         now = {workload: sign for (workload, attempt), sign in signs.items() if (workload, attempt) in live}
         for command in self._hangs.look(self._loop.world, self._loop.now(), now):

@@ -316,6 +316,20 @@ def test_who_reports_is_believed_before_any_bar(pipe):
     assert curve(folder) == [1]
 
 
+def test_what_outlives_the_attempt_adds_nothing_to_it(pipe):
+    """The last word is that of the main process, and the next attempt of the same supervisor has its own."""
+    made, say, folder = pipe
+    say(b'{"step": 1}\n')
+    made.look(b"")
+    made.close(b"")
+    made.look(b"\r 50%|##  | 1/2 [00:01<00:01, 1it/s]")
+    assert newest(folder) == {"attempt": 2, "step": 1, "of": None, "numbers": {}}
+    other = folder / "other"
+    other.mkdir()
+    Reports(str(other), {"attempt": 1, "argv": ["x"], "uid": None, "gid": None}).close(b"")
+    assert list(other.iterdir()) == []
+
+
 def test_a_bar_that_stands_still_is_one_point(pipe):
     """A job that hangs does not draw a curve."""
     made, _, _ = pipe

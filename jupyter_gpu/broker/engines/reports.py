@@ -59,6 +59,7 @@ class Reports:
         #: The line that is being read is too long: it is passed over up to its end.
         self._is_too_long = False
         self._has_reported = False
+        self._is_over = False
         self._newest: dict[str, Any] | None = None
         self._points: list[dict[str, Any]] = []
         self._stride, self._count = 1, 0
@@ -68,6 +69,8 @@ class Reports:
 
     def look(self, tail: bytes) -> None:
         """Take what was said since the last look, `tail` being the end of the log; keep it. Never raises, or waits."""
+        if self._is_over:  # what is left of its tree may still talk
+            return
         for line in self._lines():
             found = parse(line)
             if found:
@@ -83,6 +86,7 @@ class Reports:
             tail = b""
         self._curve_due = 0.0
         self.look(tail)
+        self._is_over = True
         if self._pipe >= 0:
             os.close(self._pipe)
             with contextlib.suppress(OSError):
