@@ -21,8 +21,26 @@ from typing import Any
 
 import pytest
 
+from jupyter_gpu.broker.engines import procs
+
 IMAGE = "jupyter-gpu-test:1"
-_APPLETS = ("sh", "sleep", "cat", "echo", "id", "env", "pwd", "ls", "touch", "kill", "df", "true", "printf", "stat")
+_APPLETS = (
+    "sh",
+    "sleep",
+    "cat",
+    "echo",
+    "id",
+    "env",
+    "pwd",
+    "ls",
+    "touch",
+    "kill",
+    "df",
+    "true",
+    "printf",
+    "stat",
+    "dd",
+)
 _PATIENCE_SECONDS = 30.0
 #: What brings all that is needed, where there is apt.
 _HOW = "apt-get install docker.io podman runc catatonit uidmap busybox-static"
@@ -35,6 +53,11 @@ class House:
         self.engine, self.account = engine, account
         #: What a job's environment needs to find it.
         self.environment = {"PATH": os.environ["PATH"], **environment}
+
+    @property
+    def daemon(self) -> int:
+        """The pid of docker's daemon."""
+        return int((Path(self.environment["DOCKER_HOST"].removeprefix("unix://")).with_name("d.pid")).read_text())
 
     def ask(self, *words: str) -> str:
         """What the engine answers."""
@@ -126,6 +149,10 @@ def _docker(root: Path) -> Iterator[House]:
             daemon.wait(_PATIENCE_SECONDS)
         daemon.kill()
         daemon.wait()
+        for pid in procs.everyone():  # what it has left, if it was killed
+            if str(root) in " ".join(procs.argv(pid)):
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
 
 
 @contextlib.contextmanager

@@ -27,6 +27,18 @@ def tree(*lines):
         ([(2, 1, "accelerate launch t.py"), (3, 2, "python t.py")], [3]),
         ([(2, 1, "srun -n 2 python t.py"), (3, 2, "python t.py"), (4, 2, "python t.py")], [3, 4]),
         ([(2, 1, "/usr/bin/env nice x"), (3, 2, "time x"), (4, 3, "./solver")], [4]),
+        ([(2, 1, "docker run x"), (3, 1, "/sbin/docker-init -- python t.py"), (4, 3, "python t.py"), (5, 4, "w")], [4]),
+        (
+            [
+                (2, 1, "podman run x"),
+                (3, 1, "conmon -c x"),
+                (4, 3, "/run/podman-init -- sh x"),
+                (5, 4, "sh x"),
+                (6, 5, "w"),
+            ],
+            [6],
+        ),
+        ([(2, 1, "docker run x")], [2]),
         ([(2, 1, "bash a.sh"), (3, 2, "bash b.sh")], [3]),
         ([(2, 1, "cat")], [2]),
         ([(2, 1, "sh -c x"), (3, 2, "cat fifo"), (4, 2, "grep y")], [3, 4]),

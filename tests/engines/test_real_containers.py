@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import pwd
 import shutil
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -43,6 +44,11 @@ def within(house: House, **more: object) -> dict[str, object]:
 #: A training as a shell can be one: it says that it runs, and saves at SIGTERM.
 TRAINS = 'trap "echo noticed; cat $JUPYTER_GPU_NOTICE_FILE; exit 0" TERM; echo runs; while true; do sleep 0.1; done'
 STUBBORN = 'trap "" TERM; echo runs; while true; do sleep 0.1; done'
+
+
+def waiting(name: str, variables: dict[str, str]) -> subprocess.Popen[bytes]:
+    """A process of somebody else's that does nothing, with these variables."""
+    return subprocess.Popen(["/bin/sleep", "600"], env=variables, user=name, cwd="/")
 
 
 def inside(it) -> set[int]:
@@ -338,3 +344,49 @@ async def test_of_a_job_in_a_container_it_is_not_said_that_it_was_tried(house):
             await it.end()
             assert it.engine.isolation == before
             assert it.file(files.OUTCOME)["isolation"] is None
+
+
+@scenario
+async def test_want_of_host_memory_is_known_from_the_engine(tmp_path, docker):
+    """The kernel counts it in the container's own cgroup, which is gone when the job is."""
+    async with bench(tmp_path) as it:
+        script = "echo runs; while [ ! -e go ]; do sleep 0.1; done; dd if=/dev/zero of=/dev/null bs=300M count=1"
+        await it.hand_over("sh", "-c", script, **within(docker))
+        await it.says(b"runs")
+        docker.ask("update", "--memory", "32m", "--memory-swap", "32m", *docker.containers())
+        (it.work / "go").touch()
+        outcome = await it.end()
+        assert outcome.end == "host-oom"
+        assert docker.containers() == []
+
+
+@scenario
+async def test_a_daemon_that_dies_is_no_fault_of_the_job(tmp_path):
+    """Its containers run on without it: they are ended before the devices are given on, and the job is tried again."""
+    with houses("docker") as house:
+        async with bench(tmp_path) as it:
+            await it.hand_over("sh", "-c", STUBBORN, leftover_seconds=0, **within(house))
+            await it.says(b"runs")
+            (pid,) = inside(it)
+            kill(house.daemon)
+            exited = await it.sighting(Stage.EXITED)
+            assert (exited.outcome.end, exited.outcome.engine_fault) == ("launch-failed", True)
+            await it.end()
+            assert not lives(pid)
+
+
+@scenario
+async def test_nobody_else_can_keep_an_attempt_from_being_over(tmp_path, docker):
+    """Not by giving a process of theirs the variables of somebody's job, and it is not ours to end."""
+    with two_accounts() as (name, _):
+        async with bench(tmp_path) as it:
+            await it.hand_over("sh", "-c", TRAINS, **within(docker))
+            await it.says(b"runs")
+            variables = {"JUPYTER_GPU_JOB": "1", "JUPYTER_GPU_ATTEMPT": "1"}
+            variables["JUPYTER_GPU_NOTICE_FILE"] = str(it.engine.folder_of(1, 1) / files.NOTICE)
+            with waiting(name, variables) as other:
+                await it.order(30)
+                outcome = await it.end()
+                assert (outcome.exit_code, outcome.forced) == (0, ())
+                assert other.poll() is None
+                other.kill()

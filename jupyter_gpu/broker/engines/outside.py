@@ -63,7 +63,8 @@ class Container:
         """What lives of it that is not below us, each topmost one as if we were its parent. OSError: not known."""
         if self._plan["engine"] != containers.DOCKER:
             return {}
-        found = {pid: proc for pid, proc in procs.tagged(self._tags).items() if pid not in tree}
+        tagged = procs.tagged(self._tags)
+        found = {pid: proc for pid, proc in tagged.items() if pid not in tree and self._is_the_users(pid)}
         everyone = procs.everyone() if found else {}
         for pid in list(found):
             found |= procs.descendants(pid, everyone)
@@ -71,6 +72,14 @@ class Container:
             if proc.parent not in found:
                 proc.parent = os.getpid()
         return found
+
+    def _is_the_users(self, pid: int) -> bool:
+        """Anybody may give a process of theirs the same variables, and would else keep the devices from others."""
+        uid = self._spec["uid"]
+        try:
+            return procs.users_of(pid) == {os.geteuid() if uid is None else uid}
+        except (FileNotFoundError, ProcessLookupError):
+            return False
 
     def is_gone(self) -> bool:
         """Whether nothing of it lives, and nothing can begin any more. Asked when we have no child left."""
