@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from .base import Face
 from .batch import numbers_text
-from .text import command_line, ids_of, plural, safe, sentence, unpacked, why
+from .text import command_line, end_text, ids_of, plural, safe, sentence, unpacked, why
 
 if TYPE_CHECKING:
     from ..model import DryRunView, RecurringView, WorkloadView
@@ -59,7 +59,9 @@ def foretell(face: Face, found: DryRunView, command: Command) -> None:
         face.say("It would start now." if found.jobs == 1 else "All would start now.")
     elif found.starts_now:
         face.say(f"{found.starts_now} of them would start now.")
-    if it.state == "queued":
+    if it.end is not None:
+        face.say(f"It would end at once: {end_text(it)}.")
+    elif it.state == "queued":
         face.say(why(it))
         if it.expected_start_at is not None:
             face.say(f"Expected start: about {format_when(it.expected_start_at, face.now())}.")

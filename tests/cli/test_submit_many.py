@@ -343,6 +343,17 @@ def test_a_dry_run_names_who_would_make_room(gpu, monkeypatch, found, said):
     assert said in gpu("submit", "--dry-run", "--", "true").out
 
 
+def test_a_dry_run_says_that_it_would_come_after_what_failed(gpu, monkeypatch):
+    """What could never start would end at once, with the reason."""
+    detail = "job 12 (prep) failed, and job 16 was to come after its success"
+    it = workload(16, state=State.ENDED, end=EndReason.DEPENDENCY_UNMET, detail=detail)
+    monkeypatch.setattr(gpu.client, "dry_run", lambda _: DryRunView(workload=it, jobs=1, starts_now=0))
+
+    assert gpu("submit", "--dry-run", "--after-ok", "12", "--", "true").out.endswith(
+        f"It would end at once: dependency-unmet ({detail}).\n"
+    )
+
+
 def test_a_dry_run_that_would_be_refused_is_refused(gpu):
     """As the submission itself would be, with the same exit code."""
     gpu.client.errors["dry_run"] = errors.LimitExceeded("it is more than anybody may have")
