@@ -265,7 +265,7 @@ async def test_reports_and_checkpoints_go_the_same_ways(tmp_path, house):
         await until(lambda: (it.file(files.PROGRESS) or {}).get("step") == 5)
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def rootless() -> Iterator[House]:
     """Podman of a user without rights, as most labs will have it."""
     with two_accounts() as (name, _):
