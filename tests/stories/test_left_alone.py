@@ -15,6 +15,7 @@ import pytest
 import jupyter_gpu
 from jupyter_gpu.client import Client
 from jupyter_gpu.model import Ask, EndReason, EvictionReason, JobSpec, Kind, State, SubmitBody
+from tests.nvml import boards
 
 from .preempt_and_resume import POLICY, named
 from .scene import a_broker, steps_in, this_process, until
@@ -142,3 +143,28 @@ def test_a_job_that_hangs_is_told_of_and_started_anew_from_its_checkpoint(tmp_pa
         assert (ended.end, ended.attempt, ended.failures) == (EndReason.SUCCEEDED, 2, 1)
         assert events[3:6] == ["evicted (hung)", "released", "requeued"]
         assert client.attempts(job)[0].eviction is EvictionReason.HUNG
+
+
+def test_only_a_job_whose_gpu_is_read_and_idle_hangs(tmp_path: Path) -> None:
+    """Of three that stand still alike, one computes and of one nothing can be read: only the third is started anew."""
+    board = boards.four_alike(tmp_path)
+    with a_broker(tmp_path / "b", devices=None, policy=POLICY, board=board) as broker:
+        client = broker.client
+        jobs = {
+            what: submit(client, tmp_path / what, HANGS_ONCE, hang_seconds=6) for what in ("idle", "busy", "unread")
+        }
+        for what in ("busy", "unread"):
+            held = client.wait(jobs[what], until="active", timeout_seconds=60).devices
+            card = next(it for it in board.cards if it.uuid in held)
+            if what == "busy":
+                card["utilisation"] = 95
+            else:
+                del card["utilisation"]
+        board.write()
+        ended = client.wait(jobs["idle"], until="ended", timeout_seconds=120)
+        assert (ended.end, ended.attempt) == (EndReason.SUCCEEDED, 2)
+        assert "left its GPUs idle since" in next(it.detail for it in client.events(ended.id) if it.note == "hung")
+        for what in ("busy", "unread"):
+            it = client.workload(jobs[what])
+            assert (it.state, it.attempt) == (State.ACTIVE, 1), what
+        assert not {it.workload for it in client.status().alerts} & {jobs["busy"], jobs["unread"]}
