@@ -50,6 +50,7 @@ PURE = {
 # A module and the only places that may import it.
 ONLY_IN = {
     "pynvml": ("broker/telemetry/*",),
+    "cronsim": ("broker/recurring.py",),
     "sqlite3": ("broker/store/*",),
     "sqlite_utils": ("broker/store/*",),
     "subprocess": ("broker/engines/*", "spawn.py"),
