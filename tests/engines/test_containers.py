@@ -36,12 +36,16 @@ def argv(engine: str, environment: dict[str, str] | None = None, **more: Any) ->
 
 
 def test_docker_byte_for_byte() -> None:
-    """The GPUs by their UUIDs, the user as a number with all its groups, and no rights; values are not in it."""
+    """The GPUs by their UUIDs whatever the image says of them; the user as a number, with its groups and no rights.
+
+    Values of variables are not in it.
+    """
     assert argv("docker", mounts=MOUNTS) == [
         *("docker", "run", "--name", "jupyter-gpu-ab-12.1", "--init", "--user", "1000:100", "--cap-drop", "ALL"),
         *("--security-opt", "no-new-privileges", "--security-opt", "label=disable", "--shm-size", "1073741824"),
         *("--log-driver", "none", "--userns", "host", "--group-add", "44", "--group-add", "2000"),
-        *("--gpus", '"device=GPU-00000000,GPU-00000001"', "--ulimit", "core=0"),
+        *("--gpus", '"device=GPU-00000000,GPU-00000001"'),
+        *("--env", "NVIDIA_VISIBLE_DEVICES=GPU-00000000,GPU-00000001", "--ulimit", "core=0"),
         *("--mount", "type=bind,source=/home/ada/project,target=/home/ada/project"),
         *("--mount", "type=bind,source=/spool/12.1,target=/spool/12.1,readonly"),
         *("--mount", "type=bind,source=/data/set,target=/data,readonly"),
@@ -58,6 +62,7 @@ def test_podman_byte_for_byte() -> None:
         *("--security-opt", "no-new-privileges", "--security-opt", "label=disable", "--shm-size", "1073741824"),
         *("--log-driver", "none", "--userns", "keep-id", "--group-add", "keep-groups"),
         *("--device", "nvidia.com/gpu=GPU-00000000", "--device", "nvidia.com/gpu=GPU-00000001"),
+        *("--env", "NVIDIA_VISIBLE_DEVICES=void"),
         *("--mount", "type=bind,source=/home/ada/project,target=/home/ada/project"),
         *("--mount", "type=bind,source=/spool/12.1,target=/spool/12.1,readonly"),
         *("--workdir", "/home/ada/project", "--env", "WORD", "--env", "HOME=/tmp", "--entrypoint", "", "lab/torch:2"),

@@ -40,6 +40,8 @@ _STAYS_OUT = re.compile(
 # What says a place, and is of use only where that place is seen from inside.
 _PLACES = re.compile(r"HOME|TMPDIR|PYTHONPATH|XDG_.*|[A-Z0-9]+_HOME|JULIA_.*|SSL_CERT_(FILE|DIR)|REQUESTS_CA_BUNDLE")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+#: To NVIDIA's runtime and hook: leave this container alone.
+_NONE = "void"
 #: A home that everybody may write to; the user's own is not there, unless it is mounted.
 _NO_HOME = "/tmp"  # noqa: S108 - inside the container it is nobody else's
 
@@ -66,8 +68,8 @@ def _docker(plan: dict[str, Any], binds: list[list[Any]], names: Iterable[str]) 
     if plan["devices"]:
         # The quotes are docker's: without them the comma would begin another field.
         words += ["--gpus", f'"device={",".join(plan["devices"])}"']
-    else:
-        words += ["--env", f"{pins.CONTAINERS}=void"]
+    # Images of CUDA say "all" in it, and where NVIDIA's runtime is the usual one that would be what they get.
+    words += ["--env", f"{pins.CONTAINERS}={','.join(plan['devices']) or _NONE}"]
     if not plan["core_dumps"]:
         words += ["--ulimit", "core=0"]  # else the daemon's; podman's is our own
     return words + _rest(plan, binds, names)
@@ -79,8 +81,7 @@ def _podman(plan: dict[str, Any], binds: list[list[Any]], names: Iterable[str]) 
         words += ["--userns", "keep-id", "--group-add", "keep-groups"]
     for device in plan["devices"]:
         words += ["--device", f"nvidia.com/gpu={device}"]
-    if not plan["devices"]:
-        words += ["--env", f"{pins.CONTAINERS}=void"]
+    words += ["--env", f"{pins.CONTAINERS}={_NONE}"]  # CDI gives them, and an older hook beside it would give all
     return words + _rest(plan, binds, names)
 
 
