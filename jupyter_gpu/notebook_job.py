@@ -17,7 +17,6 @@ import contextlib
 import hashlib
 import logging
 import os
-import re
 import signal
 import sys
 from collections.abc import Iterator, Sequence
@@ -53,8 +52,6 @@ MOST_OUTPUT_CHARACTERS = 4 << 20
 _LOOK_SECONDS = 0.1
 _SIGNALS_FROM = 128
 _LONGEST_LINE = 100
-#: What is drawn over: all of a line before a carriage return that something follows.
-_DRAWN_OVER = re.compile(r"[^\n]*\r(?=[^\n\r])")
 
 
 class _Notice:
@@ -325,7 +322,14 @@ def _first_line(cell: NotebookNode) -> str:
 def _printed(before: str, new: str) -> str:
     """What stands there after something more was printed: carriage returns go back in the last line."""
     start = before.rfind("\n") + 1
-    return before[:start] + _DRAWN_OVER.sub("", before[start:] + new)
+    tail = before[start:] + new
+    return before[:start] + ("\n".join(map(_drawn_over, tail.split("\n"))) if "\r" in tail else tail)
+
+
+def _drawn_over(line: str) -> str:
+    """What is left of a line: what stands after the last carriage return that something follows."""
+    shown = line.rstrip("\r")
+    return shown.rpartition("\r")[2] + line[len(shown) :]
 
 
 def _unformatted(path: str) -> str:

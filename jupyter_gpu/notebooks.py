@@ -22,7 +22,6 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-from jupyter_client.kernelspec import NATIVE_KERNEL_NAME, KernelSpecManager
 
 from .cli.script import MOST_SCRIPT_BYTES, Command, make_command, pack, read_file
 from .errors import Conflict, InvalidAsk, LimitExceeded, NotFound
@@ -171,20 +170,23 @@ def make_notebook_command(
 ) -> Command:
     """Make the command that runs a notebook, with what the person who submits should know of it.
 
-    `array` are the names that an array gives values to. It runs in the notebook's own folder, or in `folder`. `output`
-    is a name as seen from there; without one there is a new name beside the notebook, which the same `key` makes the
-    same, and which has `{index}` in it for an array. `more` is as in `make_command`.
+    `array` are the names that an array gives values to. It runs in the notebook's own folder, or in `folder`, from
+    which `path` and `output` are then seen. Without `output` the results get a new name beside the notebook, which the
+    same `key` makes the same, and which has `{index}` in it for an array. `more` is as in `make_command`.
     """
-    place = Path(os.path.abspath(path))  # noqa: PTH100 - a word of a command line
+    here = os.path.abspath(os.path.expanduser(folder or "."))  # noqa: PTH100, PTH111
+    place = Path(os.path.normpath(os.path.join(here, path)))  # noqa: PTH118
     _need_papermill(in_image=in_image)
-    _check_names(parameters or ())
+    names = list(dict.fromkeys([*(parameters or ()), *array]))
+    _check_names(names)
     notebook = Notebook(place.name, _read(place))
-    where = os.fspath(place.parent) if folder is None else os.path.abspath(os.path.expanduser(folder))  # noqa: PTH100, PTH111
-    results = _results(place, where, output, key, is_array=bool(array))
+    where = os.fspath(place.parent) if folder is None else here
+    named = None if output is None else os.path.normpath(os.path.join(here, output))  # noqa: PTH118
+    results = _results(place, named, key, is_array=bool(array))
     options = [] if in_image and kernel is None else ["--kernel", _kernel(notebook, kernel, in_image=in_image)]
     # What lies in the folder must not be taken for a module of ours, or of the standard library: hence -P.
     program = "python3" if in_image else sys.executable
-    argv = [program, "-P", "-m", RUNNER, *options, "--", place.name, results]
+    argv = [program, "-P", "-m", RUNNER, *options, "--", place.name, _seen_from(where, results)]
     # The kernel keeps the GPUs of its attempt in any case; with our provisioner it says so to who looks.
     ours = [] if in_image or find_provisioner(PROVISIONER) is None else [f"{PROVISIONER_WORD}={PROVISIONER}"]
     command = make_command(
@@ -193,9 +195,8 @@ def make_notebook_command(
     spec = msgspec.structs.replace(
         command.spec,
         script_index=len(argv) - 2,
-        recorded=command.spec.recorded | {"output_notebook": pack(results)},
+        recorded=command.spec.recorded | {"output_notebook": pack(_seen_from(where, results))},
     )
-    names = list(dict.fromkeys([*(parameters or ()), *array]))
     return command._replace(
         spec=spec,
         script=Script(name=pack(place.name), content=notebook.content),
@@ -212,8 +213,9 @@ def look_at(path: str) -> tuple[Notebook, tuple[Parameter, ...]]:
 def _defaults(text: str) -> Iterator[Parameter]:
     """Find what a cell of Python sets, with what stands behind it as a comment."""
     lines = ["" if line.lstrip().startswith(("%", "!")) else line for line in text.splitlines()]
+    source = "\n".join(lines)
     try:
-        body = ast.parse("\n".join(lines)).body
+        body = ast.parse(source).body
     except (SyntaxError, ValueError, RecursionError):  # another language, or half written
         return
     for node in body:
@@ -221,11 +223,12 @@ def _defaults(text: str) -> Iterator[Parameter]:
         if not isinstance(node, ast.Assign | ast.AnnAssign) or node.value is None:
             continue
         behind = lines[(node.end_lineno or node.lineno) - 1].encode()[node.end_col_offset or 0 :].decode().strip()
+        written = ast.get_source_segment(source, node.value) or "\n"
         for target in targets:
             if isinstance(target, ast.Name):
                 yield Parameter(
                     name=target.id,
-                    default=ast.unparse(node.value),
+                    default=written if "\n" not in written else ast.unparse(node.value),
                     type=ast.unparse(node.annotation) if isinstance(node, ast.AnnAssign) else "",
                     help=behind.removeprefix("#").strip() if behind.startswith("#") else "",
                 )
@@ -266,19 +269,17 @@ def _read(place: Path) -> bytes:
     return content
 
 
-def _results(place: Path, folder: str, output: str | None, key: str | None, *, is_array: bool) -> str:
-    """The name of the notebook with the results, seen from the folder that the job runs in."""
+def _results(place: Path, output: str | None, key: str | None, *, is_array: bool) -> str:
+    """The path of the notebook with the results."""
     if output is None:
-        home = place.parent
-        found = NAMES.beside(place, end=f"-{INDEX}" * is_array) if key is None else _named_by(key, place, is_array)
-        found = found if os.fspath(home) == folder else os.fspath(home / found)
+        end = f"-{INDEX}" * is_array
+        found = os.fspath(place.parent / (NAMES.beside(place, end=end) if key is None else _named_by(key, place, end)))
     else:
         stem, suffix = os.path.splitext(output)  # noqa: PTH122
         found = f"{stem}-{INDEX}{suffix}" if is_array and INDEX not in output else output
-        whole = os.path.join(folder, found)  # noqa: PTH118
-        if os.path.lexists(whole):
-            raise Conflict(f"There is a file {output!r} already.", hint="Name another: no file is written over.")
-        home = Path(whole).parent
+        if os.path.lexists(found):
+            raise Conflict(f"There is a file {found!r} already.", hint="Name another: no file is written over.")
+    home = Path(found).parent
     if not os.access(home, os.W_OK):
         raise InvalidAsk(
             f"The folder {os.fspath(home)!r} cannot be written to, and a notebook's results go into one there.",
@@ -287,8 +288,17 @@ def _results(place: Path, folder: str, output: str | None, key: str | None, *, i
     return found
 
 
+def _seen_from(folder: str, path: str) -> str:
+    """Only the name where it lies in the folder that the job runs in."""
+    home, name = os.path.split(path)
+    return name if home == folder else path
+
+
 def _kernel(notebook: Notebook, wanted: str | None, *, in_image: bool) -> str:
     """The kernel that is asked for, else the notebook's own, else Python's; one that would not be found is refused."""
+    # Here alone, so that a command line that names no notebook does not load it.
+    from jupyter_client.kernelspec import NATIVE_KERNEL_NAME, KernelSpecManager  # noqa: PLC0415
+
     name = wanted or notebook.kernel or NATIVE_KERNEL_NAME
     if in_image or name.lower() in KernelSpecManager().find_kernel_specs():
         return name
@@ -327,10 +337,10 @@ class Names:
 NAMES = Names()
 
 
-def _named_by(key: str, place: Path, is_array: bool) -> str:  # noqa: FBT001
+def _named_by(key: str, place: Path, end: str) -> str:
     """A name beside the file that is the same whenever the key is."""
     digest = hashlib.sha256(key.encode("utf-8", "surrogatepass")).hexdigest()
-    return _fitting(place.stem, f"-{digest[:8]}{f'-{INDEX}' * is_array}{place.suffix}")
+    return _fitting(place.stem, f"-{digest[:8]}{end}{place.suffix}")
 
 
 def _fitting(stem: str, end: str) -> str:

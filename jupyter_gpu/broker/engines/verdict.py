@@ -58,6 +58,9 @@ _BUSY = re.compile(
     rb"|CUDA_ERROR_DEVICE_UNAVAILABLE|cudaErrorDevicesUnavailable",
     re.IGNORECASE,
 )
+# The runner of notebooks says it as its last words.
+_KERNEL_GONE = re.compile(rb"^The kernel (?:died|ended) \([^\n]* in cell \d+ of \d+", re.MULTILINE)
+_NO_KERNEL = re.compile(rb"^The kernel '[^\n]*' did not start", re.MULTILINE)
 _FORKED = re.compile(rb"Cannot re-initialize CUDA in forked subprocess")
 
 _ENDS = (("gpu-oom", _GPU_OOM), ("disk-full", _DISK_FULL), ("device-lost", _HARDWARE))
@@ -66,6 +69,8 @@ _HINTS = {
     " and another process holds it (`nvidia-smi -q -d COMPUTE` names the mode)",
     _FORKED: "it used CUDA before it forked, so another run ends the same way: touch CUDA only in the workers, or start"
     " them with the spawn method",
+    _KERNEL_GONE: "the kernel of the notebook was gone while cells were left",
+    _NO_KERNEL: "no cell of the notebook has run",
 }
 
 
