@@ -18,6 +18,7 @@ from jupyter_core.utils import ensure_async
 from jupyter_server.services.contents.fileio import FileManagerMixin
 from tornado.web import HTTPError
 
+from ..cli.beside import with_record
 from ..cli.script import Command, make_command
 from ..client import AsyncClient
 from ..errors import InvalidAsk, NotFound
@@ -32,14 +33,16 @@ async def submit_file(job: FileJob, contents: Any, client: AsyncClient, *, key: 
     """Send a file to the queue, as the contents manager names it; the answer says what of it may not be as meant."""
     place = await _find(job.path, contents)
     command = await asyncio.to_thread(_command, place, job, key)
+    spec, record = await asyncio.to_thread(with_record, command.spec, os.environ)
     body = SubmitBody(
         kind=Kind.JOB,
         ask=job.to_ask(),
         queue=job.queue,
         team=job.team,
         name=job.name or _title(place.name),
-        spec=command.spec,
+        spec=spec,
         script=command.script,
+        record=record,
     )
     view = await client.submit(body, key or uuid4().hex, keep=command.given)
     return FileJobView(**msgspec.structs.asdict(view), notes=command.notes)

@@ -7,6 +7,7 @@ import contextlib
 import hashlib
 import os
 import signal
+import subprocess
 import sys
 import tracemalloc
 from pathlib import Path
@@ -89,6 +90,18 @@ def test_a_script_runs_by_the_python_of_the_server(tmp_path, manager):
     assert body.spec.folder == str(tmp_path / "sub")
     assert (body.script.content, body.spec.script_index, body.name) == (b"print(1)", 1, "train.py")
     assert (body.ask.devices, body.queue) == (0, "deferred")
+
+
+def test_what_a_file_depends_on_is_written_down(tmp_path):
+    """As of what is submitted from a terminal: the repository, and the packages of the Python that runs it."""
+    (tmp_path / "train.py").write_text("print(1)")
+    subprocess.run(["git", "init", "-q", "-b", "mine", str(tmp_path)], check=True)
+
+    body = sent(tmp_path, path="train.py")
+
+    assert body.spec.recorded["git_branch"] == "mine"
+    assert body.spec.recorded["python"] == sys.executable
+    assert [it.name for it in body.record] == ["diff", "packages"]
 
 
 def test_a_shell_script_runs_by_bash(tmp_path):
