@@ -152,13 +152,19 @@ class Clockwork:
     def __init__(self) -> None:
         #: Set by the API: counts what a submission takes of the disk, or refuses it.
         self.take: Callable[[Submit], None] = lambda _: None
-        #: Recurring job -> why it cannot come now: its zone was removed, the disk is full.
-        self.held: dict[int, str] = {}
+        #: Recurring job -> why it cannot come now: its calendar cannot be read, or there is no room for it.
+        self._unread: dict[int, str] = {}
+        self._refused: dict[int, str] = {}
+
+    @property
+    def held(self) -> dict[int, str]:
+        """Why those cannot come that are due and do not, for their owners."""
+        return self._refused | self._unread
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """Recurring jobs that cannot come, for operators."""
-        return tuple(f"Recurring job {id_} cannot come: {text}." for id_, text in sorted(self.held.items()))
+        """What is wrong with this machine, for operators. It names nobody: whoever asks for the broker reads it."""
+        return tuple(sorted({f"Recurring jobs cannot come: {text}." for text in self._unread.values()}))
 
     def look(self, world: World, now: float, *, anew: bool) -> list[Fire | PauseRecurring]:
         """What is due; `anew`, after a start or a change of the clock, also what awaits a wrong instant."""
@@ -204,25 +210,30 @@ class Clockwork:
         try:
             self.take(it.submit)
         except GpuError as error:
-            self._hold(it, error)
+            _hold(self._refused, it, error)
             return False
-        self.held.pop(it.id, None)
+        self._refused.pop(it.id, None)
         return True
 
     def forget(self, world: World) -> None:
         """What is not there, or paused, is held back no more."""
         here = {it.id for it in world.recurring.values() if not it.paused}
-        self.held = {id_: text for id_, text in self.held.items() if id_ in here}
+        for reasons in (self._unread, self._refused):
+            for id_ in reasons.keys() - here:
+                reasons.pop(id_, None)
 
     def _read(self, it: Recurring) -> Calendar | None:
         try:
-            return Calendar(it.cron, it.timezone)
+            calendar = Calendar(it.cron, it.timezone)
         except GpuError as error:
-            self._hold(it, error)
+            _hold(self._unread, it, error)
             return None
+        self._unread.pop(it.id, None)
+        return calendar
 
-    def _hold(self, it: Recurring, error: GpuError) -> None:
-        text = error.message.rstrip(".")
-        if self.held.get(it.id) != text:
-            log.warning("recurring job %d of %r cannot come: %s", it.id, it.owner, text)
-        self.held[it.id] = text
+
+def _hold(reasons: dict[int, str], it: Recurring, error: GpuError) -> None:
+    text = error.message.rstrip(".")
+    if reasons.get(it.id) != text:
+        log.warning("recurring job %d of %r cannot come: %s", it.id, it.owner, text)
+    reasons[it.id] = text
