@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import os
 from collections.abc import Iterable, Iterator
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING
 import click
 import msgspec
 
-from ..errors import GpuError, InvalidAsk, NotFound
+from ..errors import GpuError, InvalidAsk, NotAllowed, NotFound
 from .base import Face, json_option, pass_face
 from .words import Seconds, WorkloadId
 
@@ -78,17 +79,23 @@ def checkpoints(face: Face, workloads: tuple[int, ...], older_than: int | None, 
     With --older-than only those that may go are listed, and nothing is removed before you say --clean. The newest
     complete one of a job that is not over is never among them, nor is that of a folder that no job is known of.
     """
+    from .text import plural
+
     if clean and older_than is None:
         raise click.UsageError("--clean removes what --older-than lists, so say how old: --older-than 30d --clean.")
     folders = [_kept(it, face.now(), older_than) for it in _folders(face, workloads)]
     if not workloads:
         folders = [it for it in folders if it.found]
-    if clean:
-        _remove(folders)
+    left = _remove(folders) if clean else []
     if face.as_json:
         face.document(FoldersDocument(items=tuple(_document(it) for it in folders)))
     else:
         _show(face, folders, in_detail=bool(workloads), older_than=older_than, clean=clean)
+    if left:
+        raise NotAllowed(
+            f"{plural(len(left), 'checkpoint')} could not be removed whole, the first of them {left[0]}.",
+            hint="Is it yours to change? What is half removed is no checkpoint any more: no training resumes from it.",
+        )
 
 
 def _folders(face: Face, workloads: Iterable[int]) -> list[Folder]:
@@ -145,13 +152,18 @@ def _kept(it: Folder, now: float, older_than: int | None) -> Folder:
     return it
 
 
-def _remove(folders: Iterable[Folder]) -> None:
+def _remove(folders: Iterable[Folder]) -> list[Path]:
+    """Remove what is listed; leave in the lists what is gone, and answer what is not."""
     from ..checkpoints import discard
 
+    left: list[Path] = []
     for folder in folders:
         for it in folder.found:
-            discard(it.path)
-        folder.found = [it for it in folder.found if not it.path.exists()]
+            with contextlib.suppress(OSError):
+                discard(it.path)
+        left += [it.path for it in folder.found if it.path.exists()]
+        folder.found = [it for it in folder.found if it.path not in left]
+    return left
 
 
 def _document(it: Folder) -> FolderDocument:

@@ -5,6 +5,7 @@ import json
 import msgspec
 import pytest
 
+from jupyter_gpu import checkpoints
 from jupyter_gpu.checkpoints import Writer
 from jupyter_gpu.cli.checkpoints import FoldersDocument
 from jupyter_gpu.model import EndReason, JobSpec, Kind
@@ -115,6 +116,20 @@ def test_a_folder_that_two_jobs_share_is_in_use_as_long_as_one_of_them_is(gpu, h
     save(shared, 100, days=400)
     gpu("checkpoints", "12", "14", "--older-than", "30d", "--clean")
     assert steps(shared) == [100]
+
+
+def test_what_could_not_be_removed_is_told(gpu, here, monkeypatch):
+    """Another's files, or a disk that is read-only: the exit code says so, and the rest is gone."""
+    home = known(gpu, here, over=True)
+    for step in (100, 200):
+        save(home, step, days=400)
+    real = checkpoints.discard
+    monkeypatch.setattr(checkpoints, "discard", lambda path: None if path.name.endswith("100") else real(path))
+    result = gpu("checkpoints", "12", "--older-than", "30d", "--clean")
+    assert result.code == 3
+    assert "Removed: 1 checkpoint," in result.out
+    assert f"1 checkpoint could not be removed whole, the first of them {home}/step-000000000100" in result.err
+    assert steps(home) == [100]
 
 
 def test_clean_needs_an_age(gpu):
