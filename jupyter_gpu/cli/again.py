@@ -61,6 +61,7 @@ class _Again(InSections):
         "--checkpoint-dir", metavar="DIR", help="Where its checkpoints lie; a folder of its own if not given."
     ),
 )
+@click.option("--resume", is_flag=True, help="Go on from the newest checkpoint of job ID, instead of from the start.")
 @click.option("--dry-run", is_flag=True, help="Say what would become of it, and queue nothing.")
 @click.option("--wait", is_flag=True, help="Wait until it has ended; exit 0 only if it succeeded.")
 @json_option
@@ -106,6 +107,8 @@ def _body(face: Face, before: WorkloadView, words: Mapping[str, Any]) -> tuple[S
     if before.kind is not Kind.JOB or before.spec is None:
         raise InvalidAsk(f"{title(before)} is no job of yours.", hint="`jupyter gpu queue --all --mine` lists yours.")
     spec, notes = _changed(face, before.spec, words)
+    if words["resume"]:
+        spec, notes = _resumed(before, spec, words), [*notes, "it goes on from the newest checkpoint"]
     spec, record, more = _recorded(face, before, spec)
     ask, told = _ask(face, before, words)
     queue, name, team = words["queue"] or before.queue, words["name"] or before.name or "", words["team"] or before.team
@@ -174,7 +177,7 @@ def _changed(face: Face, spec: JobSpec, words: Mapping[str, Any]) -> tuple[JobSp
     asked = {pack(text.partition("=")[0]) for text in words["env"]}
     given = {name: value for name, value in variables.items() if name in asked}
     differs += [f"variable {unpacked(name)}" for name, value in given.items() if spec.environment.get(name) != value]
-    if spec.checkpoint_dir is not None and words["checkpoint_dir"] is None:
+    if spec.checkpoint_dir is not None and words["checkpoint_dir"] is None and not words["resume"]:
         differs.append(f"its checkpoints go into a folder of its own, and not into {unpacked(spec.checkpoint_dir)}")
     wished = {"retries": words["retries"], "grace_seconds": words["grace"]}
     differs += [f"{name.partition('_')[0]} {value}" for name, value in wished.items() if value is not None]
@@ -189,6 +192,21 @@ def _changed(face: Face, spec: JobSpec, words: Mapping[str, Any]) -> tuple[JobSp
         **{name: value for name, value in wished.items() if value is not None},
     )
     return new, differs
+
+
+def _resumed(before: WorkloadView, spec: JobSpec, words: Mapping[str, Any]) -> JobSpec:
+    """The newest checkpoint of the other job lies where this one looks for its own."""
+    import msgspec
+
+    from .resume import checkpoints_of, take_over
+    from .script import pack
+    from .text import unpacked
+
+    if words["checkpoint_dir"] is not None or words["dry_run"] or before.spec is None:
+        raise click.UsageError("--resume makes a folder for the checkpoints: leave --checkpoint-dir and --dry-run out.")
+    folder, named = unpacked(spec.folder), before.spec.checkpoint_dir
+    home = checkpoints_of(folder, None if named is None else unpacked(named), before.id)
+    return msgspec.structs.replace(spec, checkpoint_dir=pack(take_over(home, folder, before.id, words["key"])))
 
 
 def _environ(face: Face) -> Mapping[str, str]:

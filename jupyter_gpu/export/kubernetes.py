@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from ..training import EXIT_DO_NOT_RETRY, EXIT_REQUEUE
 from .work import Work, case_of, heading, must_be_text, text
 
 _FOLDER, _SHARED_MEMORY = "folder", "shared-memory"
@@ -17,9 +18,13 @@ def kubernetes(it: Work) -> str:
     must_be_text("a file for Kubernetes", it.folder, it.checkpoint_dir or "", *it.common().values())
     spec: dict[str, Any] = {
         "backoffLimit": it.spec.retries or 0,
-        # What the cluster itself takes away counts for no failure.
+        # What the cluster itself takes away, and what asks to be started anew, counts for no failure.
         "podFailurePolicy": {
-            "rules": [{"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]}]
+            "rules": [
+                {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]},
+                {"action": "Ignore", "onExitCodes": {"operator": "In", "values": [EXIT_REQUEUE]}},
+                {"action": "FailJob", "onExitCodes": {"operator": "In", "values": [EXIT_DO_NOT_RETRY]}},
+            ]
         },
     }
     if it.is_array:

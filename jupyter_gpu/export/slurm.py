@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from ..cli.text import command_line, shell_word
+from ..training import EXIT_DO_NOT_RETRY, EXIT_REQUEUE
 from ..units import format_bytes
-from .work import EXIT_REQUEUE, NAME, One, Work, heading, text
+from .work import NAME, One, Work, heading, text
 
 _READ_ONLY = ("UID", "EUID", "PPID", "BASHOPTS", "SHELLOPTS", "BASH_VERSINFO")
 _DAY, _HOUR, _MINUTE = 86_400, 3_600, 60
@@ -114,9 +115,10 @@ def _container(it: Work) -> Iterator[str]:
 def _end(it: Work) -> Iterator[str]:
     yield 'srun --export=ALL --ntasks=1 "${command[@]}"'
     yield "code=$?"
-    again = f'[ "$code" -eq {EXIT_REQUEUE} ]'
+    yield 'case "$code" in'
+    yield f'{EXIT_REQUEUE}) scontrol requeue "$SLURM_JOB_ID" ;; # it asks to be started anew'
     if it.spec.retries:
-        again = f'{{ {again} || {{ [ "$code" -ne 0 ] && [ "${{SLURM_RESTART_COUNT:-0}}" -lt {it.spec.retries} ]; }}; }}'
-    yield "# It asked to be started anew" + (", or it failed and is tried again." if it.spec.retries else ".")
-    yield f'if {again}; then scontrol requeue "$SLURM_JOB_ID"; fi'
+        yield f"0 | {EXIT_DO_NOT_RETRY}) ;;"
+        yield f'*) [ "${{SLURM_RESTART_COUNT:-0}}" -ge {it.spec.retries} ] || scontrol requeue "$SLURM_JOB_ID" ;;'
+    yield "esac"
     yield 'exit "$code"'

@@ -15,8 +15,6 @@ from ..model import Ask, Dependency, JobSpec, WorkloadView, unpack_bytes
 
 #: What a job gets between the word that it must yield and its end, where it says nothing of it.
 GRACE_SECONDS = 120
-#: What asks to be started anew, by docs/training.md.
-EXIT_REQUEUE = 75
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from jupyter_gpu.checkpoints import Writer, newest_complete
 from jupyter_gpu.cli.changes import change, read_changes
 from jupyter_gpu.errors import Conflict, InvalidAsk
 from jupyter_gpu.model import Ask, Kind, SubmitBody, unpack_bytes
@@ -163,6 +164,52 @@ def test_checkpoints_of_the_other_are_not_written_over(gpu):
     gpu.client.calls.clear()
     gpu("again", "7", "--checkpoint-dir", "ckpt")
     assert sent(gpu).spec.checkpoint_dir == "ckpt"
+
+
+def a_checkpoint(home: Path, step: int) -> Path:
+    """A complete checkpoint, as a training leaves it, by its third attempt."""
+    home.mkdir(parents=True, exist_ok=True)
+    with Writer(home, 3).checkpoint(step, keep=None) as folder:
+        (folder / "model").write_text(f"of step {step}")
+    found, _ = newest_complete(home)
+    assert found is not None
+    return found
+
+
+def test_with_resume_it_goes_on_from_the_newest_checkpoint(gpu, tmp_path):
+    """In a folder of its own, where its first attempt may write; that of the other job stays as it is."""
+    home = tmp_path / ".jupyter-gpu" / "job-7"
+    a_checkpoint(home, 5)
+    theirs = a_checkpoint(home, 10)
+    gpu.client.answers["workload 7"] = recorded_job(spec={"folder": str(tmp_path)})
+
+    assert "it goes on from the newest checkpoint" in " ".join(gpu("again", "7", "--resume").err.split())
+    mine = tmp_path / sent(gpu).spec.checkpoint_dir
+    found, _ = newest_complete(mine)
+    assert (found.name, (found / "model").read_text()) == (theirs.name, "of step 10")
+    with Writer(mine, 1).checkpoint(11, keep=None) as folder:
+        (folder / "model").write_text("x")
+    assert (theirs / "model").read_text() == "of step 10"
+
+
+def test_with_resume_and_a_key_the_checkpoint_is_taken_over_once(gpu, tmp_path):
+    """So that it stays one job; a folder that job 7 had named is looked into."""
+    a_checkpoint(tmp_path / "ckpt", 10)
+    gpu.client.answers["workload 7"] = recorded_job(spec={"folder": str(tmp_path), "checkpoint_dir": "ckpt"})
+    for _ in range(2):
+        assert gpu("again", "7", "--resume", "--key", "k").code == 0
+    first, second = (call[1].spec.checkpoint_dir for call in gpu.client.calls if call[0] == "submit")
+    assert first == second
+    assert [it.name for it in (tmp_path / first).iterdir() if it.name.startswith("step-")] == ["step-000000000010"]
+
+
+def test_without_a_checkpoint_there_is_nothing_to_resume(gpu, tmp_path):
+    """It is said before anything is queued, with the folder that was looked into."""
+    gpu.client.answers["workload 7"] = recorded_job(spec={"folder": str(tmp_path)})
+    result = gpu("again", "7", "--resume")
+    assert (result.code, "job-7" in result.err.replace("\n", "")) == (2, True)
+    assert gpu("again", "7", "--resume", "--checkpoint-dir", "x").code == 2
+    assert not [call for call in gpu.client.calls if call[0] == "submit"]
 
 
 def test_what_belongs_to_the_job_and_has_changed_since_is_said(gpu, tmp_path):

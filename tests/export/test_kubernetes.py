@@ -58,7 +58,9 @@ def test_it_asks_for_what_the_job_asked_for():
     spec = read(text)["spec"]
     pod = spec["template"]["spec"]
     assert spec["backoffLimit"] == 3
-    assert spec["podFailurePolicy"]["rules"][0]["action"] == "Ignore"
+    rules = spec["podFailurePolicy"]["rules"]
+    assert [it["action"] for it in rules] == ["Ignore", "Ignore", "FailJob"]
+    assert [it["onExitCodes"]["values"] for it in rules[1:]] == [[75], [93]]
     assert (pod["activeDeadlineSeconds"], pod["terminationGracePeriodSeconds"]) == (8 * 3600, 300)
     assert pod["restartPolicy"] == "Never"
     assert pod["containers"][0]["resources"]["limits"] == {

@@ -121,7 +121,15 @@ def test_checkpoints_stay_at_one_place_over_all_attempts(beside):
 
 @pytest.mark.parametrize(
     ("code", "restarts", "retries", "again"),
-    [(0, 0, 2, False), (1, 0, 2, True), (1, 2, 2, False), (1, 0, None, False), (75, 9, None, True), (75, 9, 2, True)],
+    [
+        (0, 0, 2, False),
+        (1, 0, 2, True),
+        (1, 2, 2, False),
+        (1, 0, None, False),
+        (75, 9, None, True),
+        (75, 9, 2, True),
+        (93, 0, 2, False),
+    ],
 )
 def test_what_failed_is_tried_again_as_often_as_here(beside, code, restarts, retries, again):
     """And what asks for it by its exit code (75) always; the script ends with the command's own code."""
