@@ -93,6 +93,8 @@ class KernelFace(Face):
         self.own = own
         self.program = "%gpu"
         self.told: list[Told] = []
+        #: What the notebook knows by name, for a cell that is to have some of it.
+        self.names: Mapping[str, Any] = {}
 
     @property
     def is_attended(self) -> bool:

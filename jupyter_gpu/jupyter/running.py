@@ -23,6 +23,7 @@ def run(shell: Any, line: str, cell: str | None, names: Mapping[str, Any]) -> An
     except UnbalancedError as error:
         raise shown(InvalidAsk(f"The line of %gpu cannot be split into words: {error}.")) from None
     face = make_face(shell)
+    face.names = names
     if cell is not None:
         face.cell = _script(words, cell, shell)
     code = run_words(words or ["here"], face=face)

@@ -21,6 +21,7 @@ from ..errors import Conflict, GpuError, NotFound, WaitTimeout
 from ..units import format_when
 from . import live
 from .here import has_keeper, held_here, is_held_here, kernel_id, name_of_work, remark_in_an_attempt
+from .sending import submit
 
 if TYPE_CHECKING:
     from ..model import WorkloadView
@@ -233,4 +234,11 @@ def _holds_nothing() -> str:
     return "This kernel holds no GPU. Reserve one with `%gpu reserve 1 --for 2h`."
 
 
-OWN: dict[str, click.Command] = {"reserve": reserve, "keep": keep, "release": release, "pin": pin, "here": here}
+OWN: dict[str, click.Command] = {
+    "reserve": reserve,
+    "submit": submit,
+    "keep": keep,
+    "release": release,
+    "pin": pin,
+    "here": here,
+}
