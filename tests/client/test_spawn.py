@@ -1,8 +1,11 @@
 """Short commands end, whatever they do."""
 
+import os
 import time
 
-from jupyter_gpu.spawn import NOT_FOUND, run
+import pytest
+
+from jupyter_gpu.spawn import NOT_FOUND, User, run
 
 
 def test_a_command_is_run_to_its_end():
@@ -25,3 +28,10 @@ def test_the_deadline_holds_for_all_that_it_started():
     assert done.exit_code is None
     assert "begun" in done.output
     assert time.monotonic() - begun < 4
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root: only root may start a command as somebody else")
+def test_a_command_runs_as_whom_it_is_for():
+    """With their groups and none of ours."""
+    done = run(["sh", "-c", "id -u; id -g; id -G"], 10, cwd="/", user=User(65534, 65533, (65532,)))
+    assert done.output.split() == ["65534", "65533", "65533", "65532"]
