@@ -1,4 +1,4 @@
-"""`%%gpu submit --with a,b`: names of the kernel go with a cell, as they are now (docs/decisions/0014).
+"""`%%gpu submit --with a,b`: names of the kernel go with a cell, as they are now (docs/decisions/0016).
 
 They are pickled into the script, above the cell: so they are kept with it, submitted again with it, and written out
 with it. Nothing is imported for this but what pickles: what a value is made of, its own module has loaded already.

@@ -11,7 +11,7 @@ import pytest
 from jupyter_client.provisioning.factory import KernelProvisionerFactory
 from traitlets.config import Config
 
-from jupyter_gpu.jupyter.jobs import PROVISIONER, PROVISIONER_WORD
+from jupyter_gpu.notebooks import PROVISIONER, PROVISIONER_WORD
 from tests.jupyter.server_ground import a_broker, a_server, error_of, play
 
 #: jupyterhub/jupyterhub-deploy-docker#76

@@ -89,7 +89,7 @@ def test_an_error_shows_the_line_of_the_cell(tmp_path):
     "cell",
     [
         "from __future__ import annotations\ndef f(x: Never): return x\nprint(f(a))",
-        '"""\u2028"""\nfrom __future__ import (\n    annotations,\n    division,\n)\ndef f(x: No): return x\nprint(f(a))',
+        '"""\u2028"""\nfrom __future__ import (\n    annotations,\n    division\n)\ndef f(x: X): return x\nprint(f(a))',
         "from __future__ import annotations; print(a)",
         "# é “\nprint(a) # \u2028 it's \\ {b}\n",
         "",
