@@ -39,6 +39,7 @@ from jupyter_gpu.model import (
     Pause,
     PauseRecurring,
     Release,
+    SeeHung,
     State,
     Submit,
     Tick,
@@ -48,6 +49,7 @@ from jupyter_gpu.model import (
 
 AnyCommand = (
     Submit | Cancel | Release | Extend | Pause | LetGo | Move | Uncordon | Tick | AddRecurring | PauseRecurring
+    | SeeHung
 )  # fmt: skip
 
 REACHED: dict[str, Callable[[Workload], bool]] = {
