@@ -49,6 +49,12 @@ def admitted(method: Method) -> Method:
     return cast("Method", both)
 
 
+def admitted_to_files(method: Method) -> Method:
+    """Likewise, and only for who may read files."""
+    readers: Any = authorized("read", resource="contents")
+    return admitted(cast("Method", readers(method)))
+
+
 class Base(APIHandler):
     """What our handlers share."""
 
@@ -249,7 +255,7 @@ class JobsHandler(Base):
 class NotebookHandler(Base):
     """/notebook?path=PATH."""
 
-    @admitted
+    @admitted_to_files
     async def get(self) -> None:
         """What a notebook of the file browser takes as parameters; queues nothing."""
         self.say(await look_at_notebook(self.get_query_argument("path"), self.contents_manager))

@@ -404,6 +404,14 @@ export interface Change {
   readonly status?: Status | null;
 }
 
+/** A name that the parameters cell of a notebook sets. */
+export interface Parameter {
+  readonly name: string;
+  readonly default: string;
+  readonly type?: string;
+  readonly help?: string;
+}
+
 /** POST kernels/ID/reservation: what a kernel wants. */
 export interface KernelAsk {
   readonly devices?: number;
@@ -453,6 +461,64 @@ export interface FileJob {
   readonly path: string;
   readonly name?: string;
   readonly arguments?: readonly string[];
+  readonly parameters?: Readonly<Record<string, unknown>>;
+}
+
+/** The answer to POST jobs: the job, and what of it may not be as it was meant. */
+export interface FileJobView {
+  readonly id: number;
+  readonly kind: Kind;
+  readonly state: State;
+  readonly owner: string | null;
+  readonly team: string | null;
+  readonly queue: string;
+  readonly name: string | null;
+  readonly ask: Ask;
+  readonly submitted_at: number;
+  readonly priority: number;
+  readonly waiting?: WaitingReason | null;
+  readonly reason?: string;
+  readonly why?: string;
+  readonly ahead?: number | null;
+  readonly expected_start_at?: number | null;
+  readonly paused?: boolean;
+  readonly lifted?: boolean;
+  readonly not_before?: number | null;
+  readonly back_off_until?: number | null;
+  readonly devices?: readonly string[];
+  readonly granted_at?: number | null;
+  readonly ends_at?: number | null;
+  readonly attach_by?: number | null;
+  readonly overtime?: boolean;
+  readonly holder?: Holder | null;
+  readonly attempt?: number;
+  readonly started_at?: number | null;
+  readonly notice?: Notice | null;
+  readonly outcome?: Outcome | null;
+  readonly end?: EndReason | null;
+  readonly ended_at?: number | null;
+  readonly detail?: string;
+  readonly preemptions?: number;
+  readonly failures?: number;
+  readonly is_mine?: boolean;
+  readonly after?: readonly Dependency[];
+  readonly unmet?: readonly number[];
+  readonly member?: Member | null;
+  readonly recurring?: number | null;
+  readonly progress?: Progress | null;
+  readonly repeated_seconds?: number;
+  readonly command?: string;
+  readonly spec?: JobSpec | null;
+  readonly notes?: readonly string[];
+}
+
+/** GET notebook?path=PATH: what a form for the parameters of a notebook shows. Queues nothing. */
+export interface NotebookView {
+  readonly path: string;
+  readonly kernel: string | null;
+  readonly has_parameters_cell: boolean;
+  readonly parameters: readonly Parameter[];
+  readonly notes?: readonly string[];
 }
 
 /** GET hello: whom a page talks to. Starts no broker; without one there is no store. */

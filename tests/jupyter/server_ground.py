@@ -140,6 +140,14 @@ class DenyAll(Authorizer):
         return resource != "jupyter-gpu"
 
 
+class DenyFiles(Authorizer):
+    """The GPUs are everybody's to see, and the files are not."""
+
+    def is_authorized(self, _handler: Any, _user: Any, _action: str, resource: str) -> bool:
+        """All but the files."""
+        return resource != "contents"
+
+
 @contextlib.asynccontextmanager
 async def a_server(
     root: Path,

@@ -12,7 +12,8 @@ from jupyter_gpu.jupyter.handlers import ROUTES
 from jupyter_gpu.model import Ask, Kind, SubmitBody
 from tests.broker.api_ground import job
 from tests.broker.ground import a_job
-from tests.jupyter.server_ground import DenyAll, DenyWrites, a_broker, a_server, body, error_of, play
+from tests.jupyter.server_ground import DenyAll, DenyFiles, DenyWrites, a_broker, a_server, body, error_of, play
+from tests.notebooks.ground import a_cell, write_notebook
 
 KERNEL = "jupyter-gpu/kernels/00000000-0000-0000-0000-000000000000"
 #: Every route and every verb that it has.
@@ -24,6 +25,7 @@ DOORS = [
     ("POST", f"{KERNEL}/pin"),
     ("POST", f"{KERNEL}/claim"),
     ("POST", "jupyter-gpu/jobs"),
+    ("GET", "jupyter-gpu/notebook"),
     ("GET", "jupyter-gpu/api/v1/status"),
     ("POST", "jupyter-gpu/api/v1/workloads"),
     ("GET", "jupyter-gpu/nothing"),
@@ -382,6 +384,39 @@ def test_a_notebook_is_submitted_once_for_a_key(tmp_path, tmp_runtime):
                 )
                 assert answer.status_code == 202, answer.text
                 assert len(broker.loop.world.workloads) == count
+
+    play(story)
+
+
+def test_a_form_for_a_notebook(tmp_path, tmp_runtime):
+    """Its parameters by GET, which queues nothing; with them it is queued, and what is odd about them is told."""
+    cells = [a_cell("lr = 1e-3  # how fast\nsteps: int = 10", "parameters"), "print(lr)"]
+    write_notebook(tmp_path / "my 100% “a#b?.ipynb", *cells)
+    path = {"path": "my 100% “a#b?.ipynb"}
+
+    async def story():
+        async with a_broker(tmp_runtime.runtime_dir) as broker, a_server(tmp_path) as server:
+            found = await server.program().get("jupyter-gpu/notebook", params=path)
+            assert found.json() == path | {
+                "kernel": "python3",
+                "has_parameters_cell": True,
+                "parameters": [
+                    {"name": "lr", "default": "1e-3", "help": "how fast"},
+                    {"name": "steps", "default": "10", "type": "int"},
+                ],
+            }
+            assert not broker.loop.world.workloads
+            for name, code in (("none.ipynb", "not-found"), ("../x.ipynb", "not-found")):
+                answer = await server.program().get("jupyter-gpu/notebook", params={"path": name})
+                assert error_of(answer)["code"] == code
+            assert (await server.program().get("jupyter-gpu/notebook")).status_code == 400
+            sent = body(path | {"parameters": {"lr": 0.1, "stepps": None}})
+            answer = await server.program().post("jupyter-gpu/jobs", content=sent)
+            assert (answer.status_code, answer.json()["notes"]) == (202, [f"no cell of {path['path']} uses stepps"])
+            (it,) = broker.loop.world.workloads.values()
+            assert it.spec.parameters == {"lr": 0.1, "stepps": None}
+        async with a_server(tmp_path, authorizer_class=DenyFiles) as server:
+            assert (await server.program().get("jupyter-gpu/notebook", params=path)).status_code == 403
 
     play(story)
 

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 
 import msgspec
 
+from jupyter_gpu import notebooks
 from jupyter_gpu.jupyter import documents as ours
 from jupyter_gpu.model import bodies, devices, documents, histories, jobs, nouns, recurring, states
 
@@ -26,10 +27,10 @@ _HEAD = """\
  */
 """
 #: What a page sends or gets; all that these mention comes along.
-ROOTS = (documents.Error, ours.Frame, ours.KernelList, ours.PinAnswer, ours.Hello)
+ROOTS = (documents.Error, ours.Frame, ours.KernelList, ours.PinAnswer, ours.Hello, ours.FileJobView, ours.NotebookView)
 BODIES = (ours.KernelAsk, ours.PinBody, ours.FileJob, bodies.SubmitBody, bodies.ExtendBody, bodies.ReleaseBody)
 
-_MODULES = (states, jobs, nouns, devices, recurring, bodies, documents, histories, ours)
+_MODULES = (states, jobs, nouns, devices, recurring, bodies, documents, histories, notebooks, ours)
 _PLAIN = {str: "string", bytes: "string", int: "number", float: "number", bool: "boolean", types.NoneType: "null"}
 _WIDTH = 100
 
