@@ -26,6 +26,8 @@ MOST_KEY_CHARACTERS = 200
 _PLAIN = re.compile(r"(?:/(?!\.{1,2}(?:/|$))[A-Za-z0-9._~-]{1,200}){1,5}")
 #: To stop the broker is for the command line; the stream and the description are not passed on.
 _CLOSED = ("/stream", "/openapi.json", "/broker/stop")
+#: What a page may have deleted; all else that the broker deletes is for the command line.
+_DELETED = re.compile(r"/recurring/[0-9]{1,19}")
 _SENT_BACK = ("retry-after",)
 
 
@@ -53,7 +55,8 @@ def key_of(request: Any) -> str | None:
 def read(request: Any) -> Call[None]:
     """The call that a page's request is, or why it is none."""
     path = "/" + request.path.partition(f"/{PREFIX}/")[2]
-    if _PLAIN.fullmatch(path) is None or path in _CLOSED:
+    is_open = path not in _CLOSED and (request.method != "DELETE" or _DELETED.fullmatch(path) is not None)
+    if _PLAIN.fullmatch(path) is None or not is_open:
         raise NotFound(f"There is nothing at {request.path[:200]!a}.", hint="docs/api.md lists what there is.")
     check_size(request.body, MOST_BYTES)
     asked = parse_qsl(request.query, keep_blank_values=True)

@@ -184,6 +184,11 @@ class ForwardHandler(Base):
         """As GET."""
         await self._pass_on()
 
+    @admitted
+    async def delete(self, _path: str) -> None:
+        """As POST."""
+        await self._pass_on()
+
     async def _pass_on(self) -> None:
         call = forwarding.read(self.request)
         answer = await self.unless_gone(self.client.forward(call))

@@ -9,7 +9,7 @@ import httpx
 import pytest
 
 from jupyter_gpu.jupyter.handlers import ROUTES
-from jupyter_gpu.model import Ask, Kind, SubmitBody
+from jupyter_gpu.model import Ask, JobSpec, Kind, RecurringBody, SubmitBody
 from tests.broker.api_ground import job
 from tests.broker.ground import a_job
 from tests.jupyter.server_ground import DenyAll, DenyFiles, DenyWrites, a_broker, a_server, body, error_of, play
@@ -28,6 +28,7 @@ DOORS = [
     ("GET", "jupyter-gpu/notebook"),
     ("GET", "jupyter-gpu/api/v1/status"),
     ("POST", "jupyter-gpu/api/v1/workloads"),
+    ("DELETE", "jupyter-gpu/api/v1/recurring/1"),
     ("GET", "jupyter-gpu/nothing"),
     ("POST", "jupyter-gpu/nothing"),
 ]
@@ -237,6 +238,47 @@ def test_what_is_not_passed_on(tmp_path, tmp_runtime, path):
                 answer = await server.program().request(verb, raw)
                 assert answer.status_code in (400, 403, 404), (verb, answer.status_code)
             assert asked == []
+
+    play(story)
+
+
+def test_a_recurring_job_is_listed_paused_and_removed(tmp_path, tmp_runtime):
+    """A page deletes calendars, and nothing else of what the broker deletes."""
+
+    async def story():
+        async with a_broker(tmp_runtime.runtime_dir, count=1) as broker, a_server(tmp_path) as server:
+            spec = JobSpec(argv=("true",), folder=str(tmp_path))
+            asked = RecurringBody(cron="30 2 * * *", timezone="UTC", job=SubmitBody(kind=Kind.JOB, spec=spec))
+            program, path = server.program(), "jupyter-gpu/api/v1/recurring"
+            made = (await program.post(path, content=body(asked))).json()
+            assert [it["id"] for it in (await program.get(path)).json()["items"]] == [made["id"]]
+            assert (await program.post(f"{path}/{made['id']}/pause")).json()["paused"] is True
+            assert (await program.post(f"{path}/{made['id']}/fire")).json()["recurring"] == made["id"]
+
+            (device,) = broker.loop.world.devices
+            for other in (f"devices/{device}", "recurring", f"recurring/{made['id']}/pause", "recurring/x"):
+                answer = await program.delete(f"jupyter-gpu/api/v1/{other}")
+                assert (answer.status_code, error_of(answer)["code"]) == (404, "not-found"), other
+            assert (device,) == tuple(broker.loop.world.devices)
+
+            assert (await program.delete(f"{path}/{made['id']}")).json()["id"] == made["id"]
+            assert (await program.get(path)).json()["items"] == []
+
+    play(story)
+
+
+def test_the_curve_and_the_attempts_of_a_job(tmp_path, tmp_runtime):
+    """As the broker gives them to who asks it directly: its refusals too."""
+
+    async def story():
+        async with a_broker(tmp_runtime.runtime_dir, count=1), a_server(tmp_path) as server:
+            program, path = server.program(), "jupyter-gpu/api/v1/workloads"
+            made = (await program.post(path, content=body(job("true")))).json()["id"]
+            other = (await program.post(path, content=A_RESERVATION)).json()["id"]
+            for what in ("progress", "attempts"):
+                assert (await program.get(f"{path}/{made}/{what}")).json()["items"] == []
+                answer = await program.get(f"{path}/{other}/{what}")
+                assert (answer.status_code, error_of(answer)["code"]) == (404, "not-found")
 
     play(story)
 
