@@ -15,7 +15,7 @@ from ..errors import Conflict, GpuError
 from ..units import format_when
 from .base import Face, for_each, json_option, pass_face
 from .text import end_text, ids_of, moment, sentence, state_word, title, why
-from .whole import Act, Word, array_option, arrays_of, change_array, remark_on_array
+from .whole import Act, ActOnAll, Word, array_option, arrays_of, change_array, remark_on_array
 from .words import Seconds, WorkloadId
 
 if TYPE_CHECKING:
@@ -32,30 +32,26 @@ def change(
     act: Act,
     said: Word,
     *,
-    array: bool = False,
+    array: ActOnAll | None = None,
     word: Word = state_word,
-    only_waiting: bool = False,
     in_order: Callable[[Sequence[int]], Sequence[int]] | None = None,
 ) -> int:
     """Change several: each is told, a failure stops none, and the first failure gives the exit code.
 
-    With `array` all of each array is changed and told in one line, by a `word` for each; of a verb that is for queued
-    work `only_waiting`, since who runs is not meant then.
+    With `array`, which changes all of one, each array is told in one line, by a `word` for each of it.
     """
     from ..model import WorkloadPage
 
     # The same one twice is one, or the second would be told as a conflict.
     wanted = tuple(dict.fromkeys(workloads))
-    arrays, alone = arrays_of(face, wanted) if array else ([], list(wanted))
+    arrays, alone = arrays_of(face, wanted) if array is not None else ([], list(wanted))
     done, code = for_each(face, alone if in_order is None else in_order(alone), lambda it: _told(face, act(it), said))
-    if not array:
+    if array is None:
         remark_on_array(face, done)
         done.sort(key=lambda it: wanted.index(it.id))
-    for of in arrays:
-        found, failed = for_each(face, [of], lambda it: change_array(face, it, act, word, only_waiting=only_waiting))
-        for changed, its_code in found:
-            done += changed
-            failed = failed or its_code
+    if array is not None:
+        found, failed = for_each(face, arrays, lambda it: change_array(face, it, array, word))
+        done += [it for changed in found for it in changed]
         code = code or failed
     if face.as_json and done:
         face.document(WorkloadPage(items=tuple(done)))
@@ -209,7 +205,7 @@ def cancel(face: Face, workloads: tuple[int, ...], array: bool, reason: str) -> 
         workloads,
         lambda number: face.client.cancel(number, reason),
         lambda it: f"{title(it)} {_is_over(it, face.now())}.",
-        array=array,
+        array=(lambda number: face.client.cancel_array(number, reason)) if array else None,
         word=lambda it: str(it.end or "being cancelled"),
         in_order=lambda wanted: _waiting_first(face, wanted),
     )
@@ -246,8 +242,7 @@ def pause(face: Face, workloads: tuple[int, ...], array: bool) -> int:
         workloads,
         face.client.pause,
         lambda it: f"{title(it)} is {state_word(it)} and keeps its place.",
-        array=array,
-        only_waiting=True,
+        array=face.client.pause_array if array else None,
     )
 
 
@@ -263,9 +258,8 @@ def let_go(face: Face, workloads: tuple[int, ...], array: bool) -> int:
         workloads,
         face.client.let_go,
         lambda it: " ".join(filter(None, (f"{title(it)} may start.", sentence(it.reason)))),
-        array=array,
+        array=face.client.let_go_array if array else None,
         word=lambda _: "let go",
-        only_waiting=True,
     )
 
 

@@ -56,9 +56,8 @@ def amend(
         workloads,
         lambda number: face.client.chain(number, wanted),
         _told,
-        array=array,
+        array=(lambda number: face.client.chain_array(number, wanted)) if array else None,
         word=lambda _: "amended",
-        only_waiting=True,
     )
 
 

@@ -1,4 +1,4 @@
-"""What is done to all of an array at once: its jobs one by one, since each has a life of its own, told in one line."""
+"""What is done to all of an array at once, told in one line."""
 
 from __future__ import annotations
 
@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ..errors import Conflict
-from .base import Face, for_each
+from .base import Face
 from .text import ids_of, plural, safe
 
 if TYPE_CHECKING:
@@ -17,12 +16,11 @@ if TYPE_CHECKING:
 
 array_option = click.option("--array", is_flag=True, help="All of the array that a job is of.")
 
-#: The broker writes each change down before it answers, so that of more than these somebody waits.
-_MANY = 500
-
 #: What is done to one, and what became of it in a word or two: "cancelled".
 Act = Callable[[int], "WorkloadView"]
 Word = Callable[["WorkloadView"], str]
+#: What is done to all of an array that one is of.
+ActOnAll = Callable[[int], Sequence["WorkloadView"]]
 
 
 def arrays_of(face: Face, named: Iterable[int]) -> tuple[list[WorkloadView], list[int]]:
@@ -38,25 +36,12 @@ def arrays_of(face: Face, named: Iterable[int]) -> tuple[list[WorkloadView], lis
     return list(arrays.values()), alone
 
 
-def change_array(
-    face: Face, of: WorkloadView, act: Act, word: Word, *, only_waiting: bool = False
-) -> tuple[list[WorkloadView], int]:
-    """Change those of an array that are not over, first those that wait; say how many became what."""
-    ids = ids_of(of)
-    alive = [it for it in face.client.workloads() if it.id in ids and not (only_waiting and it.state != "queued")]
-    if not alive:
-        array = of.member.array if of.member is not None else of.id
-        what = "waits: it runs or has ended" if only_waiting else "has ended already"
-        raise Conflict(f"{'none' if only_waiting else 'all'} of array {array} {what}")
-    # Those that wait are first, or they would get the GPUs of those that run.
-    ordered = sorted(alive, key=lambda it: (it.state != "queued", it.id))
-    if len(ordered) > _MANY and face.is_attended:
-        face.aside(f"{plural(len(ordered), 'job')}, one by one: this may take a minute.")
-    with face.going_on("What has been changed stays so; the same command again changes the rest."):
-        done, code = for_each(face, [it.id for it in ordered], act)
-    if done and not face.as_json:
+def change_array(face: Face, of: WorkloadView, act: ActOnAll, word: Word) -> Sequence[WorkloadView]:
+    """Change all of an array that it can concern; say how many became what."""
+    done = act(of.id)
+    if not face.as_json:
         face.say(_told(of, done, word))
-    return done, code
+    return done
 
 
 def _told(of: WorkloadView, done: Sequence[WorkloadView], word: Word) -> str:

@@ -17,6 +17,7 @@ from ..model import (
     RecurringPage,
     RecurringView,
     SubmitBody,
+    WorkloadPage,
     WorkloadView,
 )
 from .calls import Call, reading
@@ -34,6 +35,21 @@ def chain(workload_id: int, after: Iterable[Dependency]) -> Call[WorkloadView]:
     """POST /workloads/ID/chain."""
     content = _encode(ChainBody(after=tuple(after)))
     return Call("POST", f"/workloads/{int(workload_id)}/chain", _workload, content=content, may_repeat=True)
+
+
+def on_array(workload_id: int, verb: str, body: msgspec.Struct | None = None) -> Call[WorkloadPage]:
+    """POST /workloads/ID/VERB?array=true: cancel, pause, let-go, chain. What it says stays said, so it may be repeated.
+
+    Save a cancel: a second one is told that all has ended already.
+    """
+    return Call(
+        "POST",
+        f"/workloads/{int(workload_id)}/{verb}",
+        reading(WorkloadPage),
+        (("array", "true"),),
+        None if body is None else _encode(body),
+        may_repeat=verb != "cancel",
+    )
 
 
 def attempts(workload_id: int) -> Call[AttemptPage]:

@@ -9,6 +9,8 @@ from uuid import uuid4
 
 from ..model import (
     AttemptView,
+    CancelBody,
+    ChainBody,
     Dependency,
     DryRunView,
     ProgressPage,
@@ -32,6 +34,22 @@ class AsksOfJobs:
     def chain(self, workload_id: int, after: Iterable[Dependency]) -> WorkloadView:
         """What a queued job comes after from now on; nothing for nothing any more."""
         return self._send(calls.chain(workload_id, after))
+
+    def cancel_array(self, workload_id: int, reason: str = "") -> tuple[WorkloadView, ...]:
+        """End all of an array, named by any of it, in one step; given are those that waited, then those that run."""
+        return self._send(calls.on_array(workload_id, "cancel", CancelBody(reason=reason))).items
+
+    def pause_array(self, workload_id: int) -> tuple[WorkloadView, ...]:
+        """Nothing of an array that is queued must start yet; those are given."""
+        return self._send(calls.on_array(workload_id, "pause")).items
+
+    def let_go_array(self, workload_id: int) -> tuple[WorkloadView, ...]:
+        """All of an array that is paused may start."""
+        return self._send(calls.on_array(workload_id, "let-go")).items
+
+    def chain_array(self, workload_id: int, after: Iterable[Dependency]) -> tuple[WorkloadView, ...]:
+        """What all of an array that is queued comes after from now on."""
+        return self._send(calls.on_array(workload_id, "chain", ChainBody(after=tuple(after)))).items
 
     def attempts(self, workload_id: int) -> tuple[AttemptView, ...]:
         """All attempts of a job, oldest first, with what each had to do again."""

@@ -7,8 +7,19 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
 
-from ..errors import InvalidAsk
-from ..model import JobSpec, Kind, Member, Submit, Workload, pack_bytes, typed_value, unpack_bytes
+from ..errors import Conflict, InvalidAsk
+from ..model import (
+    JobSpec,
+    Kind,
+    Member,
+    State,
+    Submit,
+    Workload,
+    World,
+    pack_bytes,
+    typed_value,
+    unpack_bytes,
+)  # fmt: skip
 
 #: The place of a job in its array, from 1: a placeholder beside those of its parameters.
 INDEX = "index"
@@ -58,6 +69,21 @@ def members(it: Workload, command: Submit) -> Iterator[Workload]:
             member=Member(array=it.id, index=index, of=of, at_most=command.at_most, parameters=parameters),
             idempotency_key=it.idempotency_key if index == 1 else None,
         )
+
+
+def concerned(world: World, it: Workload, *, only_waiting: bool) -> list[Workload]:
+    """Those of the array of a job that a word for all of it can concern, or a refusal; itself where it is of none."""
+    if it.member is None:
+        return [it]
+    found = [other for id_ in it.member.ids if (other := world.workloads.get(id_)) is not None]
+    found = [other for other in found if other.state is not State.ENDED]
+    if only_waiting:
+        found = [other for other in found if other.state is State.QUEUED]
+    if not found:
+        array = f"array {it.member.array}"
+        waits = f"none of {array} waits: it runs or has ended"
+        raise Conflict(waits if only_waiting else f"all of {array} has ended already")
+    return found
 
 
 def longest(array: Sequence[Mapping[str, str]]) -> dict[str, str]:

@@ -55,7 +55,8 @@ from ..model import (
 )  # fmt: skip
 from . import observed, recurring
 from .admission import LONGEST_SECONDS, submit
-from .chains import chained, follow, linked
+from .arrays import concerned
+from .chains import Links, chained, follow, linked
 from .conditions import after_word
 from .events import (
     Amended,
@@ -111,8 +112,17 @@ def find(world: World, workload_id: int) -> Workload:
     return it
 
 
-def _cancel(world: World, command: Cancel, now: float) -> list[Event]:
+def _meant(world: World, command: Cancel | Pause | LetGo | Chain) -> list[Workload]:
+    """Whom a word concerns: the one that is named, or with it all of its array."""
     it = find(world, command.workload)
+    return concerned(world, it, only_waiting=not isinstance(command, Cancel)) if command.array else [it]
+
+
+def _cancel(world: World, command: Cancel, now: float) -> list[Event]:
+    return [event for it in _meant(world, command) for event in _cancelled(world, it, command, now)]
+
+
+def _cancelled(world: World, it: Workload, command: Cancel, now: float) -> list[Event]:
     if it.state is State.ENDED:
         raise Conflict(f"{it.title} has ended already ({it.end})")
     if it.state is State.QUEUED:
@@ -174,35 +184,38 @@ def _extend(world: World, command: Extend, now: float) -> list[Event]:
     return [Amended(at=now, workload=it.id, by=command.by, ends_at=end)]
 
 
-def _amend_queued(world: World, workload_id: int, verb: str) -> Workload:
-    it = find(world, workload_id)
+def _must_wait(it: Workload, verb: str) -> Workload:
     if it.state is not State.QUEUED:
         raise Conflict(f"{it.title} is {it.state}; only what is queued can be {verb}", hint="Cancel it instead.")
     return it
 
 
 def _pause(world: World, command: Pause, now: float) -> list[Event]:
-    it = _amend_queued(world, command.workload, "paused")
-    return [] if it.paused else [Amended(at=now, workload=it.id, by=command.by, paused=True)]
+    its = [_must_wait(it, "paused") for it in _meant(world, command)]
+    return [Amended(at=now, workload=it.id, by=command.by, paused=True) for it in its if not it.paused]
 
 
 def _let_go(world: World, command: LetGo, now: float) -> list[Event]:
-    it = _amend_queued(world, command.workload, "let go")
-    return [Amended(at=now, workload=it.id, by=command.by, paused=False)] if it.paused else []
+    its = [_must_wait(it, "let go") for it in _meant(world, command)]
+    return [Amended(at=now, workload=it.id, by=command.by, paused=False) for it in its if it.paused]
 
 
 def _reprioritise(world: World, command: Reprioritise, now: float) -> list[Event]:
-    it = _amend_queued(world, command.workload, "moved in the line")
+    it = _must_wait(find(world, command.workload), "moved in the line")
     if command.priority == it.priority:
         return []
     return [Amended(at=now, workload=it.id, by=command.by, priority=command.priority)]
 
 
 def _chain(world: World, command: Chain, now: float) -> list[Event]:
-    it = _amend_queued(world, command.workload, "made to come after others")
+    its = [_must_wait(it, "made to come after others") for it in _meant(world, command)]
+    links = linked(world, command.after, command.past)
+    return [event for it in its for event in _chained(world, it, command, links, now)]
+
+
+def _chained(world: World, it: Workload, command: Chain, links: Links, now: float) -> list[Event]:
     if it.kind is not Kind.JOB:
         raise InvalidAsk(f"{it.title} comes after nothing: only jobs do", hint="Reserve once that has ended.")
-    links = linked(world, command.after, command.past)
     chained(world, it, links)
     if (it.after, it.unmet) == (links.after, links.unmet):
         return []

@@ -49,11 +49,15 @@ class Submit(Command, frozen=True, kw_only=True, tag=True, omit_defaults=True):
 
 
 class Cancel(Command, frozen=True, kw_only=True, tag=True, omit_defaults=True):
-    """End it, wherever it stands; during a grace it never comes back. `reason` is told to its owner."""
+    """End it, wherever it stands; during a grace it never comes back. `reason` is told to its owner.
+
+    With `array`, here and below, all others of its array that this can concern as well: in one step, or none.
+    """
 
     workload: int
     by: str
     reason: str = ""
+    array: bool = False
 
 
 class Release(Command, frozen=True, kw_only=True, tag=True, omit_defaults=True):
@@ -78,6 +82,7 @@ class Pause(Command, frozen=True, kw_only=True, tag=True, omit_defaults=True):
 
     workload: int
     by: str
+    array: bool = False
 
 
 class LetGo(Command, frozen=True, kw_only=True, tag=True, omit_defaults=True):
@@ -85,6 +90,7 @@ class LetGo(Command, frozen=True, kw_only=True, tag=True, omit_defaults=True):
 
     workload: int
     by: str
+    array: bool = False
 
 
 class Reprioritise(Command, frozen=True, kw_only=True, tag=True, omit_defaults=True):
@@ -102,6 +108,7 @@ class Chain(Command, frozen=True, kw_only=True, tag=True, omit_defaults=True):
     by: str
     after: tuple[Dependency, ...] = ()
     past: tuple[Workload, ...] = ()
+    array: bool = False
 
 
 class Move(Command, frozen=True, kw_only=True, tag=True, omit_defaults=True):

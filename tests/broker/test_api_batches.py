@@ -250,3 +250,55 @@ def test_a_dry_run_is_refused_as_the_ask_would_be(tmp_runtime: Places, body: dic
             assert reader.status_code == 403
 
     play(story)
+
+
+def test_one_request_is_for_all_of_an_array(tmp_runtime: Places) -> None:
+    """The answer has those that it concerned, those that wait or waited first; said twice it is told the same twice."""
+
+    async def story() -> None:
+        async with an_api(tmp_runtime.runtime_dir, count=1) as broker:
+            ada = broker.as_("ada")
+            await ada.post("/workloads", json=job(array=[{"seed": seed} for seed in "1234"]))
+            revision = broker.loop.world.revision
+
+            async def say(verb: str, **more: object) -> list[tuple[int, str, bool]]:
+                answer = await ada.post(f"/workloads/3/{verb}?array=true", **more)
+                assert answer.status_code == 207
+                return [(it["id"], it["state"], it.get("paused", False)) for it in answer.json()["items"]]
+
+            paused = [(2, "queued", True), (3, "queued", True), (4, "queued", True)]
+            assert [await say("pause"), await say("pause")] == [paused, paused]
+            assert [it[2] for it in await say("let-go")] == [False] * 3
+            assert len(await say("chain", json={"after": after()})) == 3
+            wanted = [(2, "ended", False), (3, "ended", False), (4, "ended", False), (1, "yielding", False)]
+            assert await say("cancel", json={"reason": "wrong data"}) == wanted
+            ends = (await ada.get("/workloads/4")).json()
+            assert ends["detail"] == "cancelled by ada: wrong data"
+            # Each of them has an event of its own for each word, and the planner's sentences are one for all.
+            assert broker.loop.world.revision == revision + 3 + 1 + 3 + 1 + 4
+
+    play(story)
+
+
+def test_an_array_of_others_is_theirs_and_one_that_is_over_is_told_so(tmp_runtime: Places) -> None:
+    """403 as for one of it, 404 for what one may not see, 409 where nothing of it is left."""
+
+    async def story() -> None:
+        async with an_api(tmp_runtime.runtime_dir, count=1) as broker:
+            ada = broker.as_("ada")
+            await ada.post("/workloads", json=job(array=[{"seed": "1"}, {"seed": "2"}], paused=True))
+            assert (await broker.as_("grace").post("/workloads/1/cancel?array=true")).status_code == 403
+            assert (await broker.as_("grace").post("/workloads/7/cancel?array=true")).status_code == 404
+            assert (await ada.post("/workloads/2/cancel?array=true")).status_code == 207
+
+            answer = await ada.post("/workloads/2/cancel?array=true")
+            assert (answer.status_code, answer.json()["message"]) == (409, "all of array 1 has ended already.")
+            broker.loop.world._forget(1)
+            broker.loop.world._forget(2)
+            answer = await ada.post("/workloads/2/cancel?array=true")
+            assert (answer.status_code, answer.json()["message"]) == (
+                409,
+                "job 2 (2 of 2 of array 1) has ended long ago (cancelled), and all of its array with it.",
+            )
+
+    play(story)

@@ -213,6 +213,13 @@ STORY = tuple(
 )
 
 
+def _cancelled(it: WorkloadView) -> WorkloadView:
+    if it.state is State.QUEUED:
+        return msgspec.structs.replace(it, state=State.ENDED, end=EndReason.CANCELLED)
+    notice = Notice(reason=EvictionReason.CANCELLED, yield_by=NOW + 120)
+    return msgspec.structs.replace(it, state=State.YIELDING, notice=notice)
+
+
 class FakeClient:
     """Answers from its lab, remembers the calls, and fails where a test says so."""
 
@@ -407,12 +414,34 @@ class FakeClient:
 
     def cancel(self, workload_id: int, reason: str = "") -> WorkloadView:
         self._called("cancel", workload_id, *filter(None, [reason]))
-        it = self._find(workload_id)
-        if it.state is State.QUEUED:
-            return msgspec.structs.replace(it, state=State.ENDED, end=EndReason.CANCELLED)
-        return msgspec.structs.replace(
-            it, state=State.YIELDING, notice=Notice(reason=EvictionReason.CANCELLED, yield_by=NOW + 120)
-        )
+        return _cancelled(self._find(workload_id))
+
+    def _of_array(self, workload_id: int, *, only_waiting: bool) -> list[WorkloadView]:
+        """Those that a word for the whole array concerns, those that wait first, as the broker does it."""
+        member = self.workload(workload_id).member
+        its = [it for it in self.lab.workloads if it.id in member.ids and it.state is not State.ENDED]
+        its = [it for it in its if not only_waiting or it.state is State.QUEUED]
+        if not its:
+            what = "waits: it runs or has ended" if only_waiting else "has ended already"
+            raise errors.Conflict(f"{'none' if only_waiting else 'all'} of array {member.array} {what}")
+        return sorted(its, key=lambda it: (it.state is not State.QUEUED, it.id))
+
+    def cancel_array(self, workload_id: int, reason: str = "") -> tuple[WorkloadView, ...]:
+        self._called("cancel_array", workload_id, *filter(None, [reason]))
+        return tuple(_cancelled(it) for it in self._of_array(workload_id, only_waiting=False))
+
+    def pause_array(self, workload_id: int) -> tuple[WorkloadView, ...]:
+        self._called("pause_array", workload_id)
+        its = self._of_array(workload_id, only_waiting=True)
+        return tuple(msgspec.structs.replace(it, paused=True) for it in its)
+
+    def let_go_array(self, workload_id: int) -> tuple[WorkloadView, ...]:
+        self._called("let_go_array", workload_id)
+        return tuple(self._of_array(workload_id, only_waiting=True))
+
+    def chain_array(self, workload_id: int, after: Iterable[Dependency]) -> tuple[WorkloadView, ...]:
+        self._called("chain_array", workload_id, tuple(after))
+        return tuple(self._of_array(workload_id, only_waiting=True))
 
     def release(self, workload_id: int, holder_number: int | None = None) -> WorkloadView:
         self._called("release", workload_id, holder_number)

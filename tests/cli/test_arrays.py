@@ -32,10 +32,10 @@ def acted_on(gpu, verb):
 
 
 def test_a_whole_array_is_cancelled(sweep):
-    """Those that wait first, or they would get the GPUs of those that run; who has ended is left alone."""
+    """One word to the broker, which ends those that wait first; who has ended is left alone."""
     result = sweep("cancel", "20", "--array")
 
-    assert acted_on(sweep, "cancel") == [23, 24, 21, 22]
+    assert (acted_on(sweep, "cancel_array"), acted_on(sweep, "cancel")) == ([20], [])
     assert (result.code, result.err) == (0, "")
     assert result.out == "Array 20 (digits, 5 jobs): 2 cancelled, 2 being cancelled.\n"
 
@@ -44,17 +44,17 @@ def test_any_of_an_array_names_it(sweep):
     """With --array it is the whole one, whichever of it is named, and twice is once."""
     sweep("cancel", "22", "23", "--array", "--reason", "wrong data")
 
-    assert [call[1:] for call in sweep.client.calls if call[0] == "cancel"] == [
-        (number, "wrong data") for number in (23, 24, 21, 22)
-    ]
+    assert [call[1:] for call in sweep.client.calls if call[0] == "cancel_array"] == [(22, "wrong data")]
 
 
-@pytest.mark.parametrize(("verb", "method", "said"), [("pause", "pause", "paused"), ("let-go", "let_go", "let go")])
+@pytest.mark.parametrize(
+    ("verb", "method", "said"), [("pause", "pause_array", "paused"), ("let-go", "let_go_array", "let go")]
+)
 def test_only_those_that_wait_are_paused_and_let_go(sweep, verb, method, said):
     """Who runs is not paused, and that is no failure where the whole array was meant."""
     result = sweep(verb, "20", "--array")
 
-    assert acted_on(sweep, method) == [23, 24]
+    assert acted_on(sweep, method) == [20]
     assert (result.code, result.out) == (0, f"Array 20 (digits, 5 jobs): 2 {said}.\n")
 
 
@@ -62,48 +62,39 @@ def test_a_job_that_is_of_no_array_is_itself(sweep):
     """Several may be named at once, and each is what it is."""
     result = sweep("cancel", "14", "20", "--array")
 
-    assert acted_on(sweep, "cancel") == [14, 23, 24, 21, 22]
+    assert [call[:2] for call in sweep.client.calls if "cancel" in call[0]] == [("cancel", 14), ("cancel_array", 20)]
     assert result.out.splitlines()[0] == "Job 14 (sweep 3) is cancelled."
 
 
-def test_a_failure_within_an_array_stops_none(sweep):
-    """Each is told, and the first failure gives the exit code."""
-    sweep.client.errors["cancel 24"] = errors.NotAllowed("it is not yours")
+def test_one_array_that_fails_stops_no_other_work(sweep):
+    """It is told, and the first failure gives the exit code; an array is changed as a whole or not at all."""
+    sweep.client.errors["cancel_array"] = errors.NotAllowed("it is not yours")
 
-    result = sweep("cancel", "20", "--array")
+    result = sweep("cancel", "20", "14", "--array")
 
-    assert (result.code, acted_on(sweep, "cancel")) == (3, [23, 24, 21, 22])
-    assert result.out == "Array 20 (digits, 5 jobs): 1 cancelled, 2 being cancelled.\n"
+    assert (result.code, acted_on(sweep, "cancel")) == (3, [14])
+    assert result.out == "Job 14 (sweep 3) is cancelled.\n"
     assert "It is not yours." in result.err
 
 
-def test_ctrl_c_within_an_array_says_what_has_become_of_it(sweep):
-    """Some are changed and some are not: 130, and how to go on."""
-    sweep.client.errors["cancel 24"] = KeyboardInterrupt()
+def test_none_of_an_array_waits_any_more(sweep):
+    """Then there is nothing to pause, which is a conflict as it is for one job."""
+    its = tuple(it for it in sweep.client.lab.workloads if it.state is not State.QUEUED)
+    sweep.client.lab = msgspec.structs.replace(sweep.client.lab, workloads=its)
 
-    result = sweep("cancel", "20", "--array")
+    result = sweep("pause", "21", "--array")
 
-    assert (result.code, acted_on(sweep, "cancel")) == (130, [23, 24])
-    assert "the same command again changes the rest" in result.err
-
-
-def test_who_sits_at_a_terminal_is_told_of_a_long_wait(sweep):
-    """Each change is written down by itself, so thousands of them take a while."""
-    many = tuple(workload(1000 + index, member=Member(array=1000, index=index + 1, of=600)) for index in range(600))
-    sweep.client.lab = msgspec.structs.replace(sweep.client.lab, workloads=many)
-    sweep.tty = True
-
-    assert "600 jobs, one by one" in sweep("cancel", "1000", "--array").err
-    assert "one by one" not in sweep("cancel", "--json", "1000", "--array").err
+    assert (result.code, result.out) == (5, "")
+    assert "None of array 20 waits: it runs or has ended." in result.err
 
 
 def test_an_array_that_is_over_is_told_so(sweep):
-    """As of a job that has ended, and nothing is sent."""
+    """As of a job that has ended."""
     sweep.client.lab = msgspec.structs.replace(sweep.client.lab, workloads=())
 
     result = sweep("cancel", "20", "--array")
 
-    assert (result.code, acted_on(sweep, "cancel")) == (5, [])
+    assert (result.code, result.out) == (5, "")
     assert "All of array 20 has ended already." in result.err
 
 
@@ -181,7 +172,7 @@ def test_a_whole_array_is_amended(sweep):
     """Those of it that wait come after the others from now on."""
     result = sweep("amend", "20", "--array", "--after", "12")
 
-    assert [call[1] for call in sweep.client.calls if call[0] == "chain"] == [23, 24]
+    assert acted_on(sweep, "chain_array") == [20]
     assert result.out == "Array 20 (digits, 5 jobs): 2 amended.\n"
 
 

@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Iterator
 
+import msgspec
 import pytest
 
 import jupyter_gpu
@@ -17,7 +18,7 @@ from jupyter_gpu import spawn
 from jupyter_gpu.client import AsyncClient, Client
 from jupyter_gpu.client.reserving import this_process
 from jupyter_gpu.errors import Conflict, InvalidAsk, LeaseLost, NotFound, WaitTimeout
-from jupyter_gpu.model import Ask, Holder, JobSpec, Kind, Script, State, SubmitBody, WorkloadView
+from jupyter_gpu.model import Ask, Dependency, Holder, JobSpec, Kind, Script, State, SubmitBody, WorkloadView
 from tests.conftest import Places
 
 pytestmark = pytest.mark.timeout(120)
@@ -224,6 +225,32 @@ def test_many_are_queued_in_one_call(broker: Client) -> None:
     it = asyncio.run(again())
     assert isinstance(it, WorkloadView)
     assert it.id == accepted.id
+
+
+def test_all_of_an_array_is_changed_in_one_call(broker: Client) -> None:
+    """By both clients, named by any of it, as data that says what became of each."""
+    body = SubmitBody(
+        kind=Kind.JOB, spec=JobSpec(argv=("true",), folder="/"), array=({"a": "1"}, {"a": "2"}), paused=True
+    )
+    ids = broker.submit(body).member.ids  # type: ignore[union-attr]
+    other = broker.submit(msgspec.structs.replace(body, array=()))
+
+    assert [it.paused for it in broker.pause_array(ids[1])] == [True, True]
+    assert [it.unmet for it in broker.chain_array(ids[1], [Dependency(workload=other.id)])] == [(other.id,)] * 2
+    assert [it.paused for it in broker.let_go_array(ids[0])] == [False, False]
+
+    async def story() -> None:
+        async with AsyncClient(start=False) as client:
+            assert [it.id for it in await client.pause_array(ids[1])] == [*ids]
+            assert [it.waiting for it in await client.let_go_array(ids[1])] == ["dependency"] * 2
+            assert [it.unmet for it in await client.chain_array(ids[1], [Dependency(workload=other.id, ok=True)])]
+            with pytest.raises(Conflict, match="would wait for itself"):
+                await client.chain_array(ids[1], [Dependency(workload=ids[0])])
+            assert [it.end for it in await client.cancel_array(ids[0], "a slip")] == ["cancelled"] * 2
+
+    asyncio.run(story())
+    with pytest.raises(Conflict, match="has ended already"):
+        broker.cancel_array(ids[0])
 
 
 def test_two_that_start_at_once_get_one_broker(tmp_runtime: Places) -> None:

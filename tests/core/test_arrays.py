@@ -12,6 +12,8 @@ from jupyter_gpu.model import (
     Chain,
     Dependency,
     EndReason,
+    LetGo,
+    Pause,
     Policy,
     Progress,
     QuotaRule,
@@ -369,3 +371,73 @@ def test_a_step_with_a_bounded_array_of_ten_thousand_looks_at_one_of_them():
     assert sum(isinstance(it, Submitted) for it in play.events) == 10_000
 
     assert play.exit(1) == ["released 1", "ended (succeeded) 1", "granted 2"]
+
+
+def test_all_of_an_array_is_cancelled_in_one_step_and_nobody_of_it_gets_what_the_others_leave():
+    """Named by any of it. Those that wait are over at once, those that run have their grace, who is over is left."""
+    play = Play(2)
+    ids = submitted(play, sweep(5))
+    play.start(1)
+    play.exit(1)
+    play.start(2)
+
+    told = play.do(Cancel(workload=ids[4], by="ada", array=True, reason="wrong data"))
+
+    assert told == ["evicted (cancelled) 2", "evicted (cancelled) 3", "ended (cancelled) 4", "ended (cancelled) 5"]
+    assert play[4].detail == play[3].detail == "cancelled by ada: wrong data"
+    assert play.do(Cancel(workload=ids[0], by="ada", array=True)) == []
+    play.exit(2)
+    play.exit(3, CRASHED)
+    with pytest.raises(Conflict, match="all of array 1 has ended already"):
+        play.do(Cancel(workload=2, by="ada", array=True))
+
+
+def test_what_waits_of_an_array_is_paused_let_go_and_chained_in_one_step():
+    """Who runs is not meant; and where none waits that is said."""
+    play = Play(1)
+    before = play.job("bob", paused=True)
+    ids = submitted(play, sweep(3))
+    play.start(ids[0])
+
+    assert play.do(Pause(workload=ids[0], by="ada", array=True)) == [
+        "amended 3",
+        "amended 4",
+        "explained 3:paused 4:paused",
+    ]
+    assert [play[id_].paused for id_ in ids] == [False, True, True]
+    assert play.do(Pause(workload=ids[0], by="ada", array=True)) == []
+    play.do(LetGo(workload=ids[2], by="ada", array=True))
+    assert [play.waiting(id_) for id_ in ids[1:]] == [WaitingReason.DEVICES] * 2
+
+    play.do(Chain(workload=ids[1], by="ada", after=(Dependency(workload=before),), array=True))
+    assert [play[id_].unmet for id_ in ids] == [(), (before,), (before,)]
+    with pytest.raises(Conflict, match="would wait for itself"):
+        play.do(Chain(workload=ids[1], by="ada", after=(Dependency(workload=ids[2]),), array=True))
+    play.do(Cancel(workload=before, by="bob"))
+    for command in (Pause, LetGo, Chain):
+        with pytest.raises(Conflict, match="none of array 2 waits: it runs or has ended"):
+            play.do(command(workload=ids[2], by="ada", array=True))
+
+
+def test_a_job_of_no_array_is_all_of_itself():
+    """Whoever says `array` of it gets what they would without."""
+    play = Play(1)
+    held, waiting = play.running(), play.job()
+
+    play.do(Pause(workload=waiting, by="ada", array=True))
+    assert play[waiting].paused
+    with pytest.raises(Conflict, match="only what is queued can be paused"):
+        play.do(Pause(workload=held, by="ada", array=True))
+
+
+def test_ten_thousand_are_cancelled_by_one_command_with_one_event_for_each():
+    """The log stays what it is: each job's end is its own."""
+    play = Play(2)
+    ids = submitted(play, sweep(10_000))
+    ended = len(play.events)
+
+    play.do(Cancel(workload=ids[9_999], by="ada", array=True))
+
+    assert len(play.events) - ended == 10_000
+    assert (len(play.world.line), sorted(play.world.live)) == (0, [1, 2])
+    assert differences(refolded(play), play.world) == []

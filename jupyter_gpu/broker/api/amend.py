@@ -7,11 +7,12 @@ from typing import Annotated
 import msgspec
 
 from ...errors import LimitExceeded
-from ...model import Chain, ChainBody, Extend, ExtendBody, LetGo, Pause, Reprioritise, Scope, WorkloadView
+from ...model import Chain, ChainBody, Extend, ExtendBody, LetGo, Pause, Reprioritise, Scope, WorkloadPage, WorkloadView
 from ...units import MAX_SECONDS
 from .base import Base, endpoint
 from .bounds import check_after
 from .parents import past_of
+from .whole import ONE_OR_ARRAY, STATUSES, ArrayQuery, OfArrays
 
 
 class ReprioritiseBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -29,33 +30,33 @@ class ExtendHandler(Base):
         return await self.act(id_, lambda it, by: Extend(workload=it, by=by, seconds=bounded(body.seconds)))
 
 
-class PauseHandler(Base):
+class PauseHandler(OfArrays):
     """/workloads/ID/pause."""
 
-    @endpoint(WorkloadView, scope=None)
-    async def post(self, id_: str) -> WorkloadView:
-        """A queued workload must not start yet."""
-        return await self.act(id_, lambda it, by: Pause(workload=it, by=by))
+    @endpoint(ONE_OR_ARRAY, scope=None, query=ArrayQuery, statuses=STATUSES)
+    async def post(self, id_: str, query: ArrayQuery) -> WorkloadView | WorkloadPage:
+        """A queued workload must not start yet; with `array` none of its array that is queued."""
+        return await self.act_on(id_, query, lambda it, by: Pause(workload=it, by=by))
 
 
-class LetGoHandler(Base):
+class LetGoHandler(OfArrays):
     """/workloads/ID/let-go."""
 
-    @endpoint(WorkloadView, scope=None)
-    async def post(self, id_: str) -> WorkloadView:
-        """A paused workload may start."""
-        return await self.act(id_, lambda it, by: LetGo(workload=it, by=by))
+    @endpoint(ONE_OR_ARRAY, scope=None, query=ArrayQuery, statuses=STATUSES)
+    async def post(self, id_: str, query: ArrayQuery) -> WorkloadView | WorkloadPage:
+        """A paused workload may start; with `array` all of its array."""
+        return await self.act_on(id_, query, lambda it, by: LetGo(workload=it, by=by))
 
 
-class ChainHandler(Base):
+class ChainHandler(OfArrays):
     """/workloads/ID/chain."""
 
-    @endpoint(WorkloadView, scope=None, body=ChainBody)
-    async def post(self, id_: str, body: ChainBody) -> WorkloadView:
+    @endpoint(ONE_OR_ARRAY, scope=None, query=ArrayQuery, body=ChainBody, statuses=STATUSES)
+    async def post(self, id_: str, query: ArrayQuery, body: ChainBody) -> WorkloadView | WorkloadPage:
         """What a queued job comes after from now on, and nothing else; never itself, over whatever others."""
         check_after(body.after)
         past = await past_of(self.loop, body.after, self.caller)
-        return await self.act(id_, lambda it, by: Chain(workload=it, by=by, after=body.after, past=past))
+        return await self.act_on(id_, query, lambda it, by: Chain(workload=it, by=by, after=body.after, past=past))
 
 
 class ReprioritiseHandler(Base):

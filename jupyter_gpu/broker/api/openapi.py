@@ -138,7 +138,12 @@ def _answer(op: Any, status: int) -> dict[str, Any]:
         content: dict[str, Any] = {answer: {}}
     else:
         content = {"application/json": {"schema": _ref(answer)}}
-    described = {200: "As asked.", 201: "Granted at once, or added.", 202: "Accepted; it waits, or is under way."}
+    described = {
+        200: "As asked.",
+        201: "Granted at once, or added.",
+        202: "Accepted; it waits, or is under way.",
+        207: "As asked, of all of an array.",
+    }
     return {"description": described[status], "content": content}
 
 

@@ -56,6 +56,7 @@ from .servers import hear_server
 from .stream import Fanout, Stream
 from .submissions import SUBMIT_BYTES, Accepting, AskQuery, Submissions
 from .submit import known_holder
+from .whole import ONE_OR_ARRAY, STATUSES, ArrayQuery, OfArrays
 
 LONGEST_WAIT_SECONDS = 300
 
@@ -140,14 +141,16 @@ class Wait(Base):
         return self.show(await self.unless_gone(self.loop.wait_until(it.id, reached(query.until), query.timeout)))
 
 
-class CancelHandler(Base):
+class CancelHandler(OfArrays):
     """/workloads/ID/cancel."""
 
-    @endpoint(WorkloadView, scope=None, body=CancelBody)
-    async def post(self, id_: str, body: CancelBody) -> WorkloadView:
-        """End it, wherever it stands; its owner is told who did it, and the reason."""
+    @endpoint(ONE_OR_ARRAY, scope=None, query=ArrayQuery, body=CancelBody, statuses=STATUSES)
+    async def post(self, id_: str, query: ArrayQuery, body: CancelBody) -> WorkloadView | WorkloadPage:
+        """End it, wherever it stands; its owner is told who did it, and the reason. With `array` all of its array."""
         reason = as_reason(body.reason)
-        return await self.act(id_, lambda it, by: Cancel(workload=it, by=by, reason=reason))
+        return await self.act_on(
+            id_, query, lambda it, by: Cancel(workload=it, by=by, reason=reason), only_waiting=False
+        )
 
 
 class ReleaseHandler(Base):
