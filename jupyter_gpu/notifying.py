@@ -31,7 +31,7 @@ from . import spawn
 from .errors import InvalidAsk
 
 #: What a job may tell of.
-MOMENTS = ("started", "starts-soon", "preempted", "hung", "ended", "failed")
+MOMENTS = ("started", "starts-soon", "preempted", "hung", "ended", "failed", "left-out")
 MOST_TARGETS = 5
 LONGEST_TARGET = 2000
 MOST_FILE_BYTES = 64 << 10
@@ -48,6 +48,7 @@ class News(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     id: str
     at: float
     what: str
+    #: The job, or the recurring job.
     workload: int
     name: str
     owner: str

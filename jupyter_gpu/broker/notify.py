@@ -13,16 +13,17 @@ import contextlib
 import logging
 import os
 import sys
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
 from .. import spawn
-from ..core.news import Told, is_wanted, news_of, soon
+from ..core.events import RecurringPut
+from ..core.news import Told, is_wanted, news_of, news_of_recurring, soon
 from ..core.outlook import expected_start_at
 from ..errors import GpuError
-from ..model import Kind, Workload, unpack_bytes
+from ..model import JobSpec, Kind, Recurring, Workload, unpack_bytes
 from ..notifying import Errand, Message, News
 from .engines.accounts import Accounts
 from .store.store import Record, Store
@@ -53,13 +54,33 @@ _READ_TOGETHER = 500
 Key = tuple[str, str, str]
 
 
+class _Whose(NamedTuple):
+    """Of what news is: a job, or a recurring job."""
+
+    id: int
+    name: str
+    owner: str
+    account: str
+    spec: JobSpec
+    attempt: int = 0
+
+
+class _Due(NamedTuple):
+    """One piece of news that is to be told, and the variables that its job was submitted with."""
+
+    #: The event's; 0 for what no event tells.
+    number: int
+    news: News
+    environment: Mapping[str, str]
+
+
 class Notifier:
     """All that is still to be told, and the processes that tell."""
 
     def __init__(self, loop: Loop, *, command: Sequence[str] = ()) -> None:
         self._loop, self._command = loop, tuple(command)
         self._accounts = Accounts()
-        self._pending: dict[Key, list[tuple[int, News]]] = {}
+        self._pending: dict[Key, list[_Due]] = {}
         self._running: dict[Key, asyncio.Task[None]] = {}
         self._turn = asyncio.Semaphore(MOST_AT_ONCE)
         self._soon: set[tuple[int, int]] = set()
@@ -95,18 +116,18 @@ class Notifier:
         for record in records:
             self._looked_at = record.number
             it = self._loop.world.workloads.get(getattr(record.event, "workload", -1))
-            if it is not None:
-                self._take(it, record)
+            self._take(it, record)
 
     async def _look_back(self, record: Record) -> None:
         """What was committed long ago: its workload stands otherwise by now, and may be in the store alone."""
         self._looked_at = record.number
-        id_ = getattr(record.event, "workload", None)
-        if id_ is None or record.event.at < self._loop.now() - OLD_SECONDS:
+        if record.event.at < self._loop.now() - OLD_SECONDS:
             return
-        it = self._loop.world.workloads.get(id_) or await self._loop.read(lambda store: store.workload(id_))
-        if it is not None:
-            self._take(it, record)
+        id_ = getattr(record.event, "workload", -1)
+        it = self._loop.world.workloads.get(id_)
+        if it is None and id_ > 0:
+            it = await self._loop.read(lambda store: store.workload(id_))
+        self._take(it, record)
 
     def look_ahead(self) -> None:
         """Who is expected to start soon."""
@@ -119,38 +140,37 @@ class Notifier:
                 continue
             heads.add(it.queue)
             key = (it.id, it.attempt)
-            if not self._targets(it) or key in self._soon or now - it.submitted_at < WAITED_SECONDS:
+            whose = _of_job(it)
+            if whose is None or not whose.spec.notify or key in self._soon or now - it.submitted_at < WAITED_SECONDS:
                 continue
             at = expected_start_at(world, it, now, 0)
             if at is not None and at - now <= SOON_SECONDS:
                 self._soon.add(key)
-                self._enter(it, soon(it, at, now), f"{self._loop.store_id}:soon:{it.id}.{it.attempt}", now, 0)
+                self._enter(whose, soon(it, at, now), f"{self._loop.store_id}:soon:{it.id}.{it.attempt}", now, 0)
         self._soon = {key for key in self._soon if key[0] in world.workloads}
 
     # -- what is told to whom
 
-    def _targets(self, it: Workload) -> tuple[str, ...]:
-        return () if it.kind is not Kind.JOB or it.spec is None else it.spec.notify
-
-    def _take(self, it: Workload, record: Record) -> None:
-        if it.kind is not Kind.JOB or not (self._command or self._targets(it)):
+    def _take(self, it: Workload | None, record: Record) -> None:
+        event = record.event
+        whose = _of_recurring(event.it) if isinstance(event, RecurringPut) else None if it is None else _of_job(it)
+        if whose is None or not (self._command or whose.spec.notify):
             return
-        told = news_of(it, record.event)
+        told = news_of_recurring(event) if it is None else news_of(it, event)
         if told is not None:
-            self._enter(it, told, f"{self._loop.store_id}:{record.number}", record.event.at, record.number)
+            self._enter(whose, told, f"{self._loop.store_id}:{record.number}", event.at, record.number)
 
-    def _enter(self, it: Workload, told: Told, id_: str, at: float, number: int) -> None:
+    def _enter(self, whose: _Whose, told: Told, id_: str, at: float, number: int) -> None:
         news = News(
-            id=id_, at=at, what=told.what, workload=it.id, name=it.name, owner=it.owner, text=told.text,
-            end=None if told.end is None else str(told.end), attempt=it.attempt,
+            id=id_, at=at, what=told.what, workload=whose.id, name=whose.name, owner=whose.owner, text=told.text,
+            end=None if told.end is None else str(told.end), attempt=whose.attempt,
         )  # fmt: skip
-        wanted = it.spec.notify_on if it.spec is not None else ()
-        targets = self._targets(it) if is_wanted(told, wanted) else ()
-        keys = [(it.owner, it.account, target) for target in targets]
+        targets = whose.spec.notify if is_wanted(told, whose.spec.notify_on) else ()
+        keys = [(whose.owner, whose.account, target) for target in targets]
         for key in [*keys, *([("", "", "")] if self._command else [])]:
             pending = self._pending.setdefault(key, [])
             if len(pending) < MOST_PENDING:
-                pending.append((number, news))
+                pending.append(_Due(number, news, whose.spec.environment))
             self._go(key)
 
     def _go(self, key: Key) -> None:
@@ -171,18 +191,18 @@ class Notifier:
     async def _tell(self, key: Key) -> None:
         async with self._turn:
             batch = self._pending[key].copy()
-            message = _message([news for _, news in batch])
+            message = _message([due.news for due in batch])
             try:
-                await (self._tell_user(key, message) if key[2] else self._tell_admin(message))
+                await (self._tell_user(key, message, batch[-1].environment) if key[2] else self._tell_admin(message))
             except Exception:  # a fault of ours must not keep what comes later
                 log.exception("cannot tell %s of its jobs", key[0] or "the admin's command")
             del self._pending[key][: len(batch)]
         with contextlib.suppress(GpuError):
             await self._keep_mark()
 
-    async def _tell_user(self, key: Key, message: Message) -> None:
+    async def _tell_user(self, key: Key, message: Message, environment: Mapping[str, str]) -> None:
         owner, account, target = key
-        environ, user = await self._who(account, message)
+        environ, user = await self._who(account, environment)
         errand = msgspec.json.encode(Errand(to=target, message=message)).decode()
         argv = [sys.executable, "-m", "jupyter_gpu.notifying"]
         done = await asyncio.to_thread(
@@ -192,11 +212,9 @@ class Notifier:
             why = "did not end in time" if done.exit_code is None else done.errors.strip().rpartition("\n")[2]
             log.warning("%s could not be told of %s: %s", owner, message.news[-1].text, why[:500])
 
-    async def _who(self, account: str, message: Message) -> tuple[dict[str, str], spawn.User | None]:
+    async def _who(self, account: str, given: Mapping[str, str]) -> tuple[dict[str, str], spawn.User | None]:
         """As whom, and with which variables: those that the job itself was submitted with, and no GPU."""
         who = await self._accounts.find(account)
-        it = self._loop.world.workloads.get(message.news[-1].workload)
-        given = {} if it is None or it.spec is None else it.spec.environment
         text = {name: unpack_bytes(value).decode("utf-8", "surrogateescape") for name, value in given.items()}
         base = {"PATH": os.defpath, "PYTHONSAFEPATH": "1", "CUDA_VISIBLE_DEVICES": ""}
         # Its interpreter is ours, not the job's.
@@ -214,11 +232,24 @@ class Notifier:
 
     async def _keep_mark(self) -> None:
         """All before the oldest that is still to be told was told."""
-        waiting = [number for pending in self._pending.values() for number, _ in pending if number]
+        waiting = [due.number for pending in self._pending.values() for due in pending if due.number]
         told = min(waiting, default=self._looked_at + 1) - 1
         if told > self._told:
             self._told = told
             await self._loop.read(lambda store: store.set_mark(MARK, told))
+
+
+def _of_job(it: Workload) -> _Whose | None:
+    if it.kind is not Kind.JOB or it.spec is None:
+        return None
+    return _Whose(it.id, it.name, it.owner, it.account, it.spec, it.attempt)
+
+
+def _of_recurring(it: Recurring) -> _Whose | None:
+    asked = it.submit
+    if asked.spec is None:
+        return None
+    return _Whose(it.id, asked.name, it.owner, asked.account or it.owner, asked.spec)
 
 
 def _message(news: Sequence[News]) -> Message:

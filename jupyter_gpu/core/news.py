@@ -6,7 +6,8 @@ from typing import NamedTuple
 
 from ..model import EndReason, EvictionReason, Workload
 from ..units import format_at, format_seconds, format_when
-from .events import Ended, Event, Evicted, Requeued, Started
+from .events import Ended, Event, Evicted, RecurringPut, Requeued, Started
+from .recurring import named
 from .verdict import COMES_BACK
 
 
@@ -40,6 +41,13 @@ def news_of(it: Workload, event: Event) -> Told | None:
         case Ended():
             return Told("ended", _ended(it, event), event.end)
     return None
+
+
+def news_of_recurring(event: Event) -> Told | None:
+    """What of a recurring job led to no job of its own, and why."""
+    if not isinstance(event, RecurringPut) or event.what not in ("skipped", "refused"):
+        return None
+    return Told("left-out", f"{named(event.it)} did not run at its time: {event.it.last_detail}.")
 
 
 def soon(it: Workload, at: float, now: float) -> Told:

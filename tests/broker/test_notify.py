@@ -21,7 +21,20 @@ from jupyter_gpu.broker.notify import MARK, MOST_NEWS, OLD_SECONDS, Notifier
 from jupyter_gpu.core.lifecycle import evolve
 from jupyter_gpu.core.news import is_wanted, news_of
 from jupyter_gpu.errors import InvalidAsk
-from jupyter_gpu.model import Ask, Cancel, EndReason, Holder, JobSpec, Kind, Outcome, SeeExited, SeeStarted, Submit
+from jupyter_gpu.model import (
+    AddRecurring,
+    Ask,
+    Cancel,
+    EndReason,
+    Fire,
+    Holder,
+    JobSpec,
+    Kind,
+    Outcome,
+    SeeExited,
+    SeeStarted,
+    Submit,
+)
 from jupyter_gpu.notifying import Errand, Message, News
 from jupyter_gpu.units import format_when
 from tests.world import CRASHED, SAVED, Play, a_spec
@@ -394,3 +407,29 @@ def test_who_waits_is_told_once_that_it_starts_soon(tmp_path, teller):
     asyncio.run(story())
     (only,) = told()
     assert only["text"].startswith("job 2 is expected to start by about")
+
+
+def test_a_night_that_was_left_out_is_told(tmp_path, teller):
+    """The last time's job was not over, so none came of this one: nobody would look for it."""
+    command, told = teller
+    clock = Clock()
+
+    async def story() -> None:
+        async with a_loop(tmp_path / "state", clock=clock) as (loop, _):
+            notifier = Notifier(loop)
+            await notifier.start()
+            asked = a_job(command, ("left-out",), name="nightly")
+            due_at = clock.now + 10
+            await loop.handle(AddRecurring(cron="* * * * *", timezone="UTC", submit=asked, next_at=due_at))
+            for _ in range(2):
+                clock.now = due_at
+                await loop.handle(Fire(recurring=1, due_at=due_at, next_at=due_at + 60))
+                due_at += 60
+            await settled(notifier)
+            await notifier.close()
+
+    asyncio.run(story())
+    (only,) = told()
+    assert only["text"] == (
+        "recurring job 1 (nightly) did not run at its time: left out, since job 2 of the time before is not over."
+    )
