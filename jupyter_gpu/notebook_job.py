@@ -35,6 +35,7 @@ from papermill.exceptions import PapermillExecutionError, strip_color
 from papermill.execute import execute_notebook
 from papermill.iorw import LocalHandler, load_notebook_node, papermill_io
 
+from .notebooks import BY_JOB
 from .training import EXIT_REQUEUE, parameters, report
 
 ENGINE = "jupyter-gpu"
@@ -337,6 +338,12 @@ def _unformatted(path: str) -> str:
     return path.replace("{", "{{").replace("}", "}}")
 
 
+def with_number(output: str) -> str:
+    """The name of results that a calendar makes again and again: no time takes the place of another."""
+    place, number = Path(output), os.environ.get("JUPYTER_GPU_JOB", "")
+    return os.fspath(place.with_name(f"{place.stem}-{number}{place.suffix}")) if number else output
+
+
 def _language(kernel: str) -> str:
     """The language of the kernel that runs it: many notebooks name none, and papermill needs it for parameters."""
     language: str = KernelSpecManager().get_kernel_spec(kernel).language
@@ -375,6 +382,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     parser.add_argument("notebook")
     parser.add_argument("output")
     parser.add_argument("--kernel")
+    parser.add_argument(BY_JOB, action="store_true", help="put the number of the job into the name of OUT")
     given = parser.parse_args(arguments)
     for stream in (sys.stdout, sys.stderr):  # the log is UTF-8 whatever the locale says
         stream.reconfigure(encoding="utf-8", errors="backslashreplace")  # type: ignore[union-attr]
@@ -383,7 +391,8 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     papermill_io.register("local", _WholeFiles())
     papermill_engines.register(ENGINE, _Engine)
     signal.signal(signal.SIGTERM, _notice.on_sigterm)
-    sys.exit(run(given.notebook, given.output, given.kernel))
+    output = with_number(given.output) if given.by_job else given.output
+    sys.exit(run(given.notebook, output, given.kernel))
 
 
 if __name__ == "__main__":

@@ -30,6 +30,8 @@ from .units import format_bytes
 
 SUFFIX = ".ipynb"
 RUNNER = "jupyter_gpu.notebook_job"
+#: Its option that puts the number of the job into the name of the results.
+BY_JOB = "--by-job"
 #: The tag of the cell whose names are the parameters, and of what papermill puts below it.
 PARAMETERS_TAG = "parameters"
 INJECTED_TAG = "injected-parameters"
@@ -165,6 +167,7 @@ def make_notebook_command(
     environ: Mapping[str, str],
     wanted: Sequence[str] = (),
     key: str | None = None,
+    recurs: bool = False,
     in_image: bool = False,
     **more: Any,
 ) -> Command:
@@ -172,7 +175,8 @@ def make_notebook_command(
 
     `array` are the names that an array gives values to. It runs in the notebook's own folder, or in `folder`, from
     which `path` and `output` are then seen. Without `output` the results get a new name beside the notebook, which the
-    same `key` makes the same, and which has `{index}` in it for an array. `more` is as in `make_command`.
+    same `key` makes the same, and which has `{index}` in it for an array. What `recurs` has the job's number in the
+    name of its results each time. `more` is as in `make_command`.
     """
     here = os.path.abspath(os.path.expanduser(folder or "."))  # noqa: PTH100, PTH111
     place = Path(os.path.normpath(os.path.join(here, path)))  # noqa: PTH118
@@ -184,6 +188,7 @@ def make_notebook_command(
     named = None if output is None else os.path.normpath(os.path.join(here, output))  # noqa: PTH118
     results = _results(place, named, key, is_array=bool(array))
     options = [] if in_image and kernel is None else ["--kernel", _kernel(notebook, kernel, in_image=in_image)]
+    options += [BY_JOB] if recurs else []
     # What lies in the folder must not be taken for a module of ours, or of the standard library: hence -P.
     program = "python3" if in_image else sys.executable
     argv = [program, "-P", "-m", RUNNER, *options, "--", place.name, _seen_from(where, results)]
@@ -272,8 +277,7 @@ def _read(place: Path) -> bytes:
 def _results(place: Path, output: str | None, key: str | None, *, is_array: bool) -> str:
     """The path of the notebook with the results."""
     if output is None:
-        end = f"-{INDEX}" * is_array
-        found = os.fspath(place.parent / (NAMES.beside(place, end=end) if key is None else _named_by(key, place, end)))
+        found = os.fspath(place.with_name(_new_name(place, key, f"-{INDEX}" * is_array)))
     else:
         stem, suffix = os.path.splitext(output)  # noqa: PTH122
         found = f"{stem}-{INDEX}{suffix}" if is_array and INDEX not in output else output
@@ -337,8 +341,18 @@ class Names:
 NAMES = Names()
 
 
-def _named_by(key: str, place: Path, end: str) -> str:
-    """A name beside the file that is the same whenever the key is."""
+def with_new_results(argv: Sequence[str], folder: str, *, key: str | None) -> list[str]:
+    """Let the command of a notebook write new results; any other stays as it is."""
+    if RUNNER not in argv:
+        return list(argv)
+    place = Path(folder, argv[-2])
+    return [*argv[:-1], os.fspath(Path(argv[-1]).with_name(_new_name(place, key)))]
+
+
+def _new_name(place: Path, key: str | None, end: str = "") -> str:
+    """A new name beside the file, or the one that is the same whenever the key is."""
+    if key is None:
+        return NAMES.beside(place, end=end)
     digest = hashlib.sha256(key.encode("utf-8", "surrogatepass")).hexdigest()
     return _fitting(place.stem, f"-{digest[:8]}{end}{place.suffix}")
 

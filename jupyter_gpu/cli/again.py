@@ -164,6 +164,7 @@ def _changed(face: Face, spec: JobSpec, words: Mapping[str, Any]) -> tuple[JobSp
     import msgspec
 
     from ..environment import select
+    from ..notebooks import with_new_results
     from .beside import read_parameters
     from .changes import change, read_changes
     from .script import pack
@@ -183,7 +184,7 @@ def _changed(face: Face, spec: JobSpec, words: Mapping[str, Any]) -> tuple[JobSp
     differs += [f"{name.partition('_')[0]} {value}" for name, value in wished.items() if value is not None]
     new = msgspec.structs.replace(
         spec,
-        argv=tuple(map(pack, _with_own_results(face, spec, found.argv, words["key"]))),
+        argv=tuple(map(pack, with_new_results(found.argv, unpacked(spec.folder), key=words["key"]))),
         parameters=found.parameters | parameters,
         environment=spec.environment | given,
         checkpoint_dir=None if words["checkpoint_dir"] is None else pack(words["checkpoint_dir"]),
@@ -211,22 +212,6 @@ def _resumed(before: WorkloadView, spec: JobSpec, words: Mapping[str, Any]) -> J
 
 def _environ(face: Face) -> Mapping[str, str]:
     return os.environ if face.environ is None else face.environ
-
-
-def _with_own_results(face: Face, spec: JobSpec, argv: list[str], key: str | None) -> list[str]:
-    """A notebook's results go into a new notebook: no file is written over."""
-    from pathlib import Path
-
-    from .text import unpacked
-
-    results = spec.recorded.get("output_notebook")
-    if results is None or not argv or argv[-1] != unpacked(results):
-        return argv
-    from ..notebooks import NAMES, _named_by
-
-    place = Path(unpacked(spec.folder), argv[-2])
-    name = NAMES.beside(place, face.now()) if key is None else _named_by(key, place, "")
-    return [*argv[:-1], str(Path(argv[-1]).with_name(name))]
 
 
 def _recorded(face: Face, before: WorkloadView, spec: JobSpec) -> tuple[JobSpec, tuple[Script, ...], list[str]]:

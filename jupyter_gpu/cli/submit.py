@@ -306,11 +306,10 @@ def _command(
     if face.cell is None and is_notebook(argv):
         names = tuple(array[0]) if array else ()
         output = argv[1] if len(argv) > 1 else None
-        command = make_notebook_command(
-            argv[0], array=names, kernel=words["kernel"], output=output, key=words["key"], **alike
+        recurs = words["cron"] is not None
+        return make_notebook_command(
+            argv[0], array=names, kernel=words["kernel"], output=output, key=words["key"], recurs=recurs, **alike
         )
-        overwrites = [] if words["cron"] is None else ["each time its results take the place of those of the last time"]
-        return command._replace(notes=(*command.notes, *overwrites))
     if words["kernel"] is not None:
         raise click.UsageError("--kernel is for a notebook.")
     command = make_command(argv, text=face.cell, **alike)

@@ -225,13 +225,15 @@ def test_the_results_of_a_notebook_can_be_named(gpu, tmp_path):
     assert gpu("submit", "--kernel", "python3", "--", "true").code == 2
 
 
-def test_a_notebook_that_recurs_says_what_becomes_of_its_results(gpu, tmp_path):
-    """Who wants to keep those of each night copies them, or names another notebook within it."""
+def test_a_notebook_that_recurs_has_new_results_each_time(gpu, tmp_path):
+    """Those of last night are still there in the morning."""
     a_notebook(tmp_path / "train.ipynb", "1")
 
     result = gpu("submit", "--cron", "@daily", "train.ipynb")
 
-    assert result.err == "Each time its results take the place of those of the last time.\n"
+    body = next(call[1] for call in gpu.client.calls if call[0] == "add_recurring")
+    assert result.err == ""
+    assert "--by-job" in body.job.spec.argv
 
 
 # -- where it runs, and who is told

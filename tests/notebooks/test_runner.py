@@ -274,3 +274,14 @@ def test_what_is_printed_without_end_is_cut_in_the_results_alone(tmp_path):
     assert first.endswith("the log of the job has all.\n")
     assert second == "next\n"
     assert it.log.count("x" * 250_000) == 40
+
+
+def test_what_recurs_has_the_number_of_its_job_in_its_results(tmp_path):
+    """No night takes the place of another."""
+    write_notebook(tmp_path / "in.ipynb", "print(1)")
+
+    it = Attempt(tmp_path, "--by-job", "--kernel", "python3", "--", "in.ipynb", "out.ipynb")
+
+    assert it.wait() == 0
+    assert nbformat.read(tmp_path / "out-12.ipynb", as_version=4).cells[0].outputs[0].text == "1\n"
+    assert not (tmp_path / "out.ipynb").exists()
