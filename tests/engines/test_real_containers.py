@@ -64,13 +64,15 @@ async def test_a_command_runs_in_the_image_as_it_was_asked(tmp_path, house):
     """In the folder of submission, with each word and variable as it is, and with its exit code; nothing is left."""
     async with bench(tmp_path) as it:
         script = 'pwd; printf "<%s>" "$@"; echo; echo "$WORD"; echo $PATH; echo $HOME; touch made; exit 7'
-        outcome = await it.run("sh", "-c", script, "x", "", "two words", "a\nb", 'q"q', **within(house))
+        spec = within(house)
+        spec["environment"] = spec["environment"] | {"PATH": f"{os.environ['PATH']}:/opt/of-outside"}
+        outcome = await it.run("sh", "-c", script, "x", "", "two words", "a\nb", 'q"q', **spec)
         assert (outcome.end, outcome.exit_code) == ("failed", 7)
         said = it.log().decode().splitlines()
         assert said[0] == str(it.work)
         assert "\n".join(said[1:3]) == '<><two words><a\nb><q"q>'
         assert said[3] == "a b"
-        assert os.environ["PATH"] not in said[4]
+        assert "/opt/of-outside" not in said[4]
         assert said[5] == "/tmp"
         assert (it.work / "made").exists()
         assert house.containers() == []
