@@ -174,6 +174,7 @@ def read_curve(folder: Path, attempt: int) -> tuple[Progress, ...]:
     found = [_progress(item, attempt) for item in (items if isinstance(items, list) else [])]
     points = [point for point in found if point is not None]
     newest = read_newest(folder, attempt)
+    newest = newest and msgspec.structs.replace(newest, from_at=None, from_step=None)  # the curve begins with that
     return tuple(points if newest is None or newest in points else [*points, newest])
 
 

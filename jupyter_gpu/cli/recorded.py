@@ -60,7 +60,7 @@ def record(it: WorkloadView) -> Iterator[tuple[str, str]]:
         yield "again", f"from what was kept of job {words['again']}"
 
 
-def place(it: WorkloadView) -> Iterator[tuple[str, str]]:
+def place(face: Face, it: WorkloadView) -> Iterator[tuple[str, str]]:
     """Where it stands among others: an array, what it comes after, a calendar."""
     if it.member is not None:
         most = f", at most {it.member.at_most} at once" if it.member.at_most is not None else ""
@@ -74,7 +74,7 @@ def place(it: WorkloadView) -> Iterator[tuple[str, str]]:
         yield (
             "comes after",
             ", ".join(
-                f"job {to.workload}"
+                _parent(face, to.workload)
                 + (" (must succeed)" if to.ok else "")
                 + (", not over" if to.workload in waits else "")
                 for to in it.after
@@ -82,6 +82,15 @@ def place(it: WorkloadView) -> Iterator[tuple[str, str]]:
         )
     if it.recurring is not None:
         yield "comes by", f"the calendar of recurring job {it.recurring}"
+
+
+def _parent(face: Face, number: int) -> str:
+    """Name whom a job comes after: the number of an array's first means all of the array."""
+    try:
+        member = face.client.workload(number).member
+    except GpuError:  # it may be forgotten
+        member = None
+    return f"array {number}" if member is not None and member.array == number else f"job {number}"
 
 
 def attempts(face: Face, it: WorkloadView) -> Iterator[str]:

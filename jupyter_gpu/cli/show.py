@@ -54,7 +54,13 @@ def _show(face: Face, it: WorkloadView, held: str) -> None:
     if it.reason:
         face.say(Padding(Text(sentence(it.reason)), (0, 0, 0, 2)))
     face.say("")
-    rows = [*_standing(it, held, now), *_asked(it, now), *recorded.place(it), *_spec(it.spec), *recorded.record(it)]
+    rows = [
+        *_standing(it, held, now),
+        *_asked(it, now),
+        *recorded.place(face, it),
+        *_spec(it.spec),
+        *recorded.record(it),
+    ]
     width = max(len(name) for name, _ in rows)
     for name, value in rows:
         if name == _PASTED:

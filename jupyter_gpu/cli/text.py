@@ -219,9 +219,11 @@ def progress_text(it: WorkloadView, now: float) -> str:
     if found is None or not it.attempt or found.attempt != it.attempt:
         return ""
     parts = [step_text(found)]
-    # Where an attempt before it got to is not known here, and so not how fast this one is.
-    if found.of and it.attempt == 1 and it.started_at is not None and 0 < found.step < found.of:
-        seconds = (found.at - it.started_at) * (found.of - found.step) / found.step - (now - found.at)
+    since_at, since = found.from_at, found.from_step or 0
+    if since_at is None and it.attempt == 1:  # one word alone; only of a first attempt it is known that it began at 0
+        since_at = it.started_at
+    if found.of and since_at is not None and since < found.step < found.of:
+        seconds = (found.at - since_at) * (found.of - found.step) / (found.step - since) - (now - found.at)
         parts.append(f"about {roughly(seconds)} left")
     parts += [number_text(name, value) for name, value in list(found.numbers.items())[:_MOST_NUMBERS]]
     return ", ".join(parts)

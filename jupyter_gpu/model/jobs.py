@@ -103,6 +103,9 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     of: int | None = None
     #: What else it reported: loss, accuracy. None is what was no finite number.
     numbers: dict[str, float | None] = {}
+    #: The first word of the same attempt, which may go on where another ended: what its pace is counted from.
+    from_at: float | None = None
+    from_step: int | None = None
 
 
 _BRIEF_CHARACTERS = 200

@@ -190,7 +190,8 @@ def test_the_curve_of_an_attempt_has_the_newest_report_in_it(tmp_runtime: Places
 def test_the_newest_report_is_in_the_curve_once(tmp_path: Path) -> None:
     """Where the curve has it already."""
     newest = {"at": 1.0, "attempt": 1, "step": 1, "of": None, "numbers": {}}
-    (tmp_path / "progress.json").write_text(json.dumps(newest))
+    since = {"from_at": 0.5, "from_step": 0}  # what the newest has beside
+    (tmp_path / "progress.json").write_text(json.dumps(newest | since))
     (tmp_path / "progress.curve.json").write_text(json.dumps({"items": [newest]}))
     assert read_curve(tmp_path, 1) == (Progress(at=1.0, attempt=1, step=1),)
 

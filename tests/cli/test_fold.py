@@ -145,6 +145,11 @@ def far(step=12, of=50, *, attempt=1, at=NOW, **numbers):
     return Progress(at=at, attempt=attempt, step=step, of=of, numbers=numbers)
 
 
+def resumed(step):
+    """Make what a second attempt reports that went on at step 30 an hour ago."""
+    return msgspec.structs.replace(far(step, attempt=2), from_at=NOW - HOUR, from_step=30)
+
+
 @pytest.mark.parametrize(
     ("more", "said"),
     [
@@ -156,6 +161,10 @@ def far(step=12, of=50, *, attempt=1, at=NOW, **numbers):
         ({"progress": far(49, loss=1234567.0)}, "step 49/50, 98 %, about 1m left, loss 1.23e+06"),
         ({"progress": far(loss=None, acc=0.5, f1=0.25)}, "step 12/50, 24 %, about 3h left, loss n/a, acc 0.5"),
         ({"progress": far(attempt=2), "attempt": 2}, "step 12/50, 24 %"),
+        (
+            {"progress": resumed(40), "attempt": 2},
+            "step 40/50, 80 %, about 1h left",
+        ),
         ({"progress": far(), "attempt": 2}, ""),
         ({}, ""),
     ],

@@ -16,7 +16,7 @@ from jupyter_gpu.model import (
     Outcome,
     State,
 )
-from tests.cli.fake import HOUR, NOW, recorded_job
+from tests.cli.fake import HOUR, NOW, recorded_job, workload
 
 
 def shown(gpu, **more) -> str:
@@ -45,15 +45,17 @@ def test_show_tells_what_was_recorded(gpu):
 
 
 def test_show_tells_what_the_job_was_given(gpu):
-    """Parameters, a container with its mounts, its place in an array, what it comes after."""
+    """Parameters, a container with its mounts, its place in an array, what it comes after, which may be an array."""
     spec = {"parameters": {"lr": 0.1}, "image": "lab/torch", "mounts": ("/d:/in:ro",), "notify": ("mail",)}
     member = Member(array=6, index=2, of=3, at_most=1, parameters={"lr": "0.1"})
     after = (Dependency(workload=4, ok=True), Dependency(workload=5))
+    gpu.client.answers["workload 4"] = workload(4, member=Member(array=4, index=1, of=9))
+    gpu.client.errors["workload 5"] = NotFound("it is forgotten")
     out = shown(gpu, spec=spec, member=member, after=after, unmet=(4,))
     assert row(out, "parameters") == "lr=0.1"
     assert row(out, "image") == "lab/torch, with /d:/in:ro"
     assert row(out, "array") == "2 of 3 of array 6, at most 1 at once: lr=0.1"
-    assert row(out, "comes") == "job 4 (must succeed), not over, job 5"
+    assert row(out, "comes") == "array 4 (must succeed), not over, job 5"
     assert row(out, "tells") == "mail"
 
 

@@ -44,9 +44,9 @@ def pipe(tmp_path):
 
 
 def newest(folder):
-    """What is kept as the newest, without its time."""
+    """What is kept as the newest, without times and what its pace is counted from."""
     found = files.read(f"{folder}/{files.PROGRESS}")
-    return found and {name: value for name, value in found.items() if name != "at"}
+    return found and {name: value for name, value in found.items() if name not in ("at", "from_at", "from_step")}
 
 
 def curve(folder):
@@ -328,6 +328,19 @@ def test_what_outlives_the_attempt_adds_nothing_to_it(pipe):
     other.mkdir()
     Reports(str(other), {"attempt": 1, "argv": ["x"], "uid": None, "gid": None}).close(b"")
     assert list(other.iterdir()) == []
+
+
+def test_the_pace_of_an_attempt_is_counted_from_its_own_first_word(pipe):
+    """An attempt that resumes does not begin at 0, and a second loop does not begin where the first one ended."""
+    made, say, folder = pipe
+    said = []
+    for step in (30, 31, 35, 2, 5):
+        say(b'{"step": %d, "of": 50}\n' % step)
+        made.look(b"")
+        said.append(files.read(f"{folder}/{files.PROGRESS}").get("from_step"))
+
+    assert said == [None, 30, 30, None, 2]
+    assert all("from_step" not in point for point in made._points)
 
 
 def test_a_bar_that_stands_still_is_one_point(pipe):

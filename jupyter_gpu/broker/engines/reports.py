@@ -61,6 +61,8 @@ class Reports:
         self._has_reported = False
         self._is_over = False
         self._newest: dict[str, Any] | None = None
+        #: What its pace is counted from: an attempt that resumes does not begin at 0.
+        self._first: dict[str, Any] | None = None
         self._points: list[dict[str, Any]] = []
         self._stride, self._count = 1, 0
         self._is_written = self._is_curve_written = True
@@ -125,6 +127,8 @@ class Reports:
 
     def _take(self, found: dict[str, Any]) -> None:
         self._newest = {"at": round(time.time(), 3), "attempt": self._attempt, **found}
+        if self._first is None or found["step"] < self._first["step"]:  # it counts anew: another bar, another loop
+            self._first = self._newest
         self._is_written = False
         if self._count % self._stride == 0:
             self._points.append(self._newest)
@@ -134,11 +138,15 @@ class Reports:
                 self._stride *= 2
         self._count += 1
 
+    def _began(self) -> dict[str, Any]:
+        first = self._first
+        return {} if first is None or first is self._newest else {"from_at": first["at"], "from_step": first["step"]}
+
     def _write(self, now: float) -> None:
         """Bring the files up to date, the long one more rarely. What a full disk does not take is tried again."""
         with contextlib.suppress(OSError):
             if not self._is_written:
-                files.write_whole(f"{self._folder}/{files.PROGRESS}", self._newest)
+                files.write_whole(f"{self._folder}/{files.PROGRESS}", {**(self._newest or {}), **self._began()})
                 self._is_written = True
             if not self._is_curve_written and now >= self._curve_due:
                 files.write_whole(f"{self._folder}/{files.CURVE}", {"items": self._points})
