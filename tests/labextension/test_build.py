@@ -381,13 +381,6 @@ def npm(*words):
 
 @pytest.mark.slow
 @pytest.mark.timeout(300)
-def test_the_sources_pass_their_own_lint():
-    """Eslint with types, and prettier."""
-    npm("lint")
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(300)
 def test_the_sources_pass_their_own_tests():
-    """What is pure in them is tested by node's own runner."""
+    """What is pure in them is tested by node's own runner; their lint is a part of `make lint`."""
     assert re.search(r"^. pass [1-9]\d+$", npm("test"), re.MULTILINE)
