@@ -285,22 +285,28 @@ def a_queue(tmp_path, root):
 @pytest.mark.story
 @pytest.mark.timeout(300)
 def test_odd_names_run(tmp_path, tmp_runtime, monkeypatch):
-    """In the C locale too: submitted, run, and the results read, for each name; the cell's own text is intact."""
+    """DataBiosphere/leonardo#350, ipython/ipython#7058: in the C locale, with curly quotes in name and cell."""
     monkeypatch.setenv("LC_ALL", "C")
     root = tmp_path / "root"
     root.mkdir()
-    names = ["résultat 😀.ipynb", 'Untitled "x".ipynb', "-rf.ipynb", "{x} a#b? 100%.ipynb", "x" * 244 + ".ipynb"]
+    names = [*ODD_NAMES[:6], "{x} {}.ipynb", "x" * 244 + ".ipynb"]
     for name in names:
         (root / name).write_text(a_notebook("print('“é” ' + 'done')"), encoding="utf-8")
 
     with a_queue(tmp_runtime.runtime_dir.parent / "b", root) as (client, submit):
-        for it in [submit(name) for name in names]:
+        jobs = [submit(name) for name in names]
+        assert [client.workload(it.id).name for it in jobs[:-1]] == names[:-1]
+        for it in jobs:
             ended = client.wait(it.id, until="ended", timeout_seconds=200)
             assert ended.end == "succeeded", client.log(it.id).decode(errors="replace")
             output = root / unpack_bytes(client.workload(it.id).spec.recorded["output_notebook"]).decode()
             cell = nbformat.read(output, as_version=4).cells[0]
             assert cell.outputs[0].text == "“é” done\n"
             assert "“é” done" in client.log(it.id).decode()
+    # What was there is there by the very same bytes, and the results beside it.
+    left = {os.fsencode(it.name) for it in root.iterdir()}
+    assert {os.fsencode(name) for name in names} <= left
+    assert len(left - {b".jupyter-gpu"}) == 2 * len(names)
 
 
 @pytest.mark.story

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import json
+from urllib.parse import quote
 
 import httpx
 import pytest
 
 from jupyter_gpu.jupyter.handlers import ROUTES
-from jupyter_gpu.model import Ask, JobSpec, Kind, RecurringBody, SubmitBody
+from jupyter_gpu.model import Ask, JobSpec, Kind, RecurringBody, SubmitBody, unpack_bytes
 from tests.broker.api_ground import job
 from tests.broker.ground import a_job
 from tests.jupyter.server_ground import DenyAll, DenyFiles, DenyWrites, a_broker, a_server, body, error_of, play
+from tests.jupyter.test_jobs import ODD_NAMES
 from tests.notebooks.ground import a_cell, write_notebook
 
 KERNEL = "jupyter-gpu/kernels/00000000-0000-0000-0000-000000000000"
@@ -459,6 +461,30 @@ def test_a_form_for_a_notebook(tmp_path, tmp_runtime):
             assert it.spec.parameters == {"lr": 0.1, "stepps": None}
         async with a_server(tmp_path, authorizer_class=DenyFiles) as server:
             assert (await server.program().get("jupyter-gpu/notebook", params=path)).status_code == 403
+
+    play(story)
+
+
+def test_odd_names_through_the_server(tmp_path, tmp_runtime):
+    """jupyter-server/jupyter-scheduler#353, #272: queued, and the results opened and downloaded, under each name."""
+
+    async def story():
+        async with a_broker(tmp_runtime.runtime_dir) as broker, a_server(tmp_path) as server:
+            for name in ODD_NAMES:
+                write_notebook(tmp_path / name, a_cell("lr = 1", "parameters"))
+                found = await server.program().get("jupyter-gpu/notebook", params={"path": name})
+                assert [it["name"] for it in found.json()["parameters"]] == ["lr"]
+                answer = await server.program().post("jupyter-gpu/jobs", content=body({"path": name}))
+                assert answer.status_code == 202, answer.text
+                spec = broker.loop.world.workloads[answer.json()["id"]].spec
+                assert unpack_bytes(spec.argv[-2]).decode() == name
+                results = unpack_bytes(spec.recorded["output_notebook"]).decode()
+                write_notebook(tmp_path / results, "'results'")
+                for path in (name, results):
+                    opened = await server.program().get(f"api/contents/{quote(path)}")
+                    assert (opened.json()["name"], opened.json()["type"]) == (path, "notebook")
+                    loaded = await server.program().get(f"files/{quote(path)}", params={"download": 1})
+                    assert loaded.content == (tmp_path / path).read_bytes()
 
     play(story)
 

@@ -11,6 +11,7 @@ from pathlib import Path
 import nbformat
 import pytest
 
+from jupyter_gpu.client import Client
 from jupyter_gpu.model import Ask, Kind, SubmitBody, WorkloadView, unpack_bytes
 from tests.notebooks.ground import a_cell, write_notebook
 
@@ -124,3 +125,31 @@ def test_a_notebook_makes_room_and_goes_on_from_its_checkpoint(tmp_path: Path) -
     assert [int(step) for _, step in ran] == list(range(1, 41))
     assert {attempt for attempt, _ in ran} == {"1", "2"}
     assert printed(results_of(it, folder)) == ["begun\n", "", "end\n"]
+
+
+def test_nothing_that_it_prints_is_lost_while_nobody_looks(tmp_path: Path) -> None:
+    """jupyterlab/jupyterlab#2833, #4237, #6545, jupyter/jupyter#83: the laptop is closed in the middle of a cell."""
+    folder = tmp_path / "work"
+    folder.mkdir()
+    cell = "import os, time\nfor n in range(400):\n    print('line', n, flush=True); time.sleep(0.005)\n"
+    waits = "    while n == 200 and not os.path.exists('reopened'): time.sleep(0.01)\n"
+    write_notebook(folder / "train.ipynb", "print('begun')", cell + waits)
+    with a_broker(tmp_path / "b", devices=1, policy={}) as broker:
+        it, _ = submit(broker, folder, "--gpus", "0", "train.ipynb")
+        seen = b""
+        with Client(environ=broker.environment) as page:
+            for part in page.follow_log(it.id):
+                seen += part
+                if b"line 20\n" in seen:
+                    break
+        until(lambda: b"line 200\n" in broker.client.log(it.id), "it printed more while nobody looked")
+        (folder / "reopened").touch()
+        with Client(environ=broker.environment) as page:
+            seen += b"".join(page.follow_log(it.id, offset=len(seen)))
+        whole = broker.client.log(it.id)
+        broker.client.wait(it.id, until="ended", timeout_seconds=60)
+
+    lines = "".join(f"line {n}\n" for n in range(400))
+    assert seen == whole
+    assert lines in whole.decode()
+    assert printed(results_of(it, folder)) == ["begun\n", lines]
