@@ -39,11 +39,15 @@ def gpu(line: str, cell: str | None = None, *, local_ns: Mapping[str, Any] | Non
         %gpu --help                        # all verbs; %gpu VERB --help explains one
 
     A cell as a job. Its text runs as a script with this kernel's Python, in this folder; what other cells defined or
-    imported is not there, so the cell imports what it needs::
+    imported is not there, so the cell imports what it needs, and --with names what else it gets, as it is now::
 
-        %%gpu submit --gpus 2 --time 8h --name digits
+        %%gpu submit --gpus 2 --time 8h --name digits --with lr,data
         import train
-        train.main()
+        train.main(data, lr)
+
+    A notebook as a job, with its parameters; its results go into a new one beside it::
+
+        %gpu submit --gpus 1 -p lr={lr} train.ipynb
 
     The options are those of `jupyter gpu` in a terminal, and words are split as a shell does: quote what has spaces.
     {name} and $name put variables in; what is no variable of yours, JSON for example, stays as it is.
