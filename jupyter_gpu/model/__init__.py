@@ -89,6 +89,7 @@ from .recurring import (
     Recurring,
     RemoveRecurring,
 )
+from .reports import DeviceTime, LossView, ReportBy, ReportOf, ReportView, Spent, SpentRow, WaitsView
 from .rules import ForeignRule, PartRule, SharingRule, Treatment
 from .states import EndReason, EvictionReason, Kind, State, WaitingReason
 from .world import KEPT_ENDED, KEPT_ENDED_CHARACTERS, World, line_key
@@ -124,6 +125,7 @@ __all__ = [
     "Dependency",
     "Device",
     "DevicePage",
+    "DeviceTime",
     "DeviceView",
     "Drain",
     "DriverView",
@@ -147,6 +149,7 @@ __all__ = [
     "Lease",
     "LetGo",
     "LoadPolicy",
+    "LossView",
     "MarkBody",
     "MarkedView",
     "Member",
@@ -179,6 +182,9 @@ __all__ = [
     "RemoveRecurring",
     "RenewBody",
     "Renewal",
+    "ReportBy",
+    "ReportOf",
+    "ReportView",
     "Reprioritise",
     "Sample",
     "Scope",
@@ -195,6 +201,8 @@ __all__ = [
     "ServerBody",
     "ServerView",
     "SharingRule",
+    "Spent",
+    "SpentRow",
     "State",
     "Status",
     "Submission",
@@ -210,6 +218,7 @@ __all__ = [
     "UseView",
     "Vitals",
     "WaitingReason",
+    "WaitsView",
     "Workload",
     "WorkloadPage",
     "WorkloadView",
