@@ -44,6 +44,8 @@ $(STAMP): pyproject.toml $(PAGES)
 	@# An extra of jsonschema's, for a kind of address that nothing here has: it compiles its grammars, for more than a
 	@# second, whenever a Jupyter server or a hub starts, and tests start dozens.
 	@$(PY) -m pip uninstall --quiet --yes rfc3987-syntax
+	@# One test plays it as a runner of notebooks, outside of any server; in each of theirs it takes nearly a second.
+	@$(PY) -m jupyter_server.extension.serverextension disable --sys-prefix jupyter_scheduler >/dev/null 2>&1
 	@touch $@
 
 test: $(STAMP) ## run every test (ARGS="tests/core -x" for some)
