@@ -11,6 +11,7 @@ from pathlib import Path
 import nbformat
 import pytest
 
+from jupyter_gpu.broker.engines import procs
 from jupyter_gpu.model import Ask, Holder, JobSpec, Kind, State, SubmitBody, WorkloadView
 
 from .lab import CHROMIUM, NO_CHROMIUM, Lab, a_browser, a_lab_server
@@ -177,8 +178,10 @@ def test_all_faces_show_the_same_and_live(tmp_path: Path, stack: ExitStack) -> N
     assert "sleeper" in lab.execute("%gpu queue")
     assert lab.part("device").count() == len(status.devices)
 
+    pid = house.broker.pid
     house.broker.client.stop_broker()
     lab.part("trouble").wait_for()
+    until(lambda: (it := procs.find(pid)) is None or it.zombie, "the broker has gone, and answers nobody any more")
     assert house.broker.client.status().workloads, "what runs goes on, and the next broker takes it up"
     lab.part("trouble").wait_for(state="detached")
     row.wait_for()
