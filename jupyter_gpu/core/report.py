@@ -8,7 +8,6 @@ windows that follow one another to the window of all of them.
 from __future__ import annotations
 
 import statistics
-from array import array
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
@@ -68,7 +67,7 @@ class _Sum:
 class _Waits:
     """Who waited in one queue, in ms: until a grant, or until now."""
 
-    granted: array[int] = field(default_factory=lambda: array("q"))
+    granted: list[int] = field(default_factory=list)
     waiting: int = 0
     waiting_longest: int = 0
     left_out: int = 0
@@ -108,7 +107,7 @@ class Reckoning:
         if end is None:
             self._unfinished[life.kind] += 1
         else:
-            self._ends[life.kind][end] += 1
+            self._ends[life.kind][str(end)] += 1
         sums = [self._whole]
         if self._by is not None:
             sums.append(self._rows.setdefault(self._name(life, end), _Sum()))
@@ -135,7 +134,7 @@ class Reckoning:
         on_devices = sum(map(devices.of, past.repeated))
         failed = [kind for at, kind in past.failed if self._has(at)]
         preempted = sum(map(self._has, past.preempted))
-        self._failures.update(failed)
+        self._failures.update(map(str, failed))
         for it in sums:
             it.there[life.kind] += 1
             it.leased += leased

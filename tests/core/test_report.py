@@ -1,16 +1,17 @@
-"""The report, by histories whose numbers can be added up by hand, and by random lives whose sums must agree."""
+"""The report, by histories that can be added up by hand, and of a lab in which much goes on, whose sums must agree."""
 
 from __future__ import annotations
 
+import contextlib
+from random import Random
+
 import msgspec
 import pytest
-from hypothesis import HealthCheck, settings
-from hypothesis.stateful import run_state_machine_as_test
 
-from jupyter_gpu.core.events import DeviceAppeared, DeviceForgotten, DeviceMarked, Event, Released
-from jupyter_gpu.core.lifecycle import fold
+from jupyter_gpu.core.events import DeviceAppeared, DeviceForgotten, DeviceMarked
 from jupyter_gpu.core.past import OF_A_PAST, Life
 from jupyter_gpu.core.report import Reckoning
+from jupyter_gpu.errors import GpuError
 from jupyter_gpu.model import (
     Cancel,
     Condition,
@@ -29,23 +30,12 @@ from jupyter_gpu.model import (
     SeeCondition,
     SeeIdle,
     SharingRule,
+    State,
     Submit,
     Uncordon,
     Workload,
-    World,
 )
-from tests.core.machine import Lives
 from tests.world import BEGIN, CRASHED, DAY, DONE, GIB, HOUR, MINUTE, SAVED, Play, a_device, a_job, a_spec
-
-#: The same random lives each time.
-BRIEF = settings(
-    max_examples=15,
-    stateful_step_count=25,
-    derandomize=True,
-    deadline=None,
-    database=None,
-    suppress_health_check=list(HealthCheck),
-)
 
 
 def life_of(it: Workload) -> Life:
@@ -396,51 +386,112 @@ def test_rows_by_end_say_what_went_into_work_that_failed():
     assert [(row.name, row.leased_device_seconds) for row in found.rows] == [("failed", HOUR), ("unfinished", MINUTE)]
 
 
-class Reported(Lives):
-    """Random lives, of each of which a report is made in the end."""
+class Busy:
+    """A small lab in which much goes on, by chance: work comes, runs, yields, crashes and ends; cards fall ill."""
 
-    def teardown(self):
-        """Their sums agree, for the whole and for its parts."""
-        super().teardown()
-        if hasattr(self, "play"):
-            _sums_agree(self.play)
+    def __init__(self, chance: Random) -> None:
+        self.chance = chance
+        devices = [a_device(0), a_device(1), a_device(2, device_class="l4", shareable=True)]
+        self.play = Play(devices, Policy(sharing=(SharingRule(device_class="l4"),)))
+
+    def step(self) -> None:
+        """One thing happens, and time passes."""
+        self.chance.choice((self.ask, self.ask, self.see, self.see, self.see, self.fall_ill))()
+        self.play.later(self.chance.choice((0, 7, 0.4995, 20 * MINUTE, HOUR)))
+
+    def ask(self) -> None:
+        """A job, whole or in part, or a reservation, which takes a job's device."""
+        owner = self.chance.choice(("ada", "grace", "cleo"))
+        whole = {"device_class": "a100", "devices": self.chance.choice((1, 2))}
+        words = self.chance.choice((whole, whole, {"device_class": "l4", "memory_bytes": 30 * GIB}))
+        with contextlib.suppress(GpuError):
+            if self.chance.random() < 0.4:
+                self.play.reservation(owner, seconds=2 * HOUR, **words)
+            else:
+                self.play.job(owner, spec=a_spec(retries=self.chance.choice((None, 2))), **words)
+
+    def see(self) -> None:
+        """What holds devices goes on to where it is bound."""
+        live = sorted(self.play.world.live)
+        if not live:
+            return
+        it = self.play[self.chance.choice(live)]
+        if it.kind is Kind.RESERVATION:
+            self.play.do(Release(workload=it.id, by=it.owner))
+            if self.play.state(it.id) is State.YIELDING:
+                self.play.clear(it.id)
+        elif it.started_at is None and it.state is State.ACTIVE:
+            self.play.start(it.id)
+        elif it.started_at is not None:
+            self.leave(it)
+
+    def leave(self, it: Workload) -> None:
+        """An attempt is over, some of it not saved."""
+        ran = self.play.now - (it.started_at or 0.0)
+        saved = Outcome(
+            end=self.chance.choice((EndReason.SUCCEEDED, EndReason.FAILED, EndReason.LOST)),
+            exit_code=self.chance.choice((0, 75, 1, 93)),
+            noticed=it.eviction is not None,
+            progressed=self.chance.random() < 0.7,
+            ended_at=self.play.now,
+            unsaved_seconds=self.chance.choice((None, 0.0, ran, ran / 3)),
+        )
+        self.play.exit(it.id, saved)
+
+    def fall_ill(self) -> None:
+        """A card is cordoned, falls off the bus, or is well again."""
+        uuid = self.chance.choice(("gpu-0", "gpu-2"))
+        condition = self.chance.choice((None, None, Condition.LOST, Condition.HOT))
+        self.play.do(SeeCondition(device=uuid, condition=condition, detail="as it happens"))
 
 
-def _sums_agree(play: Play) -> None:
-    play.events = [_that_lost(event, number) for number, event in enumerate(play.events)]
-    play.world = fold(World(play.world.policy), play.events)
-    begin, end = BEGIN - DAY, play.now + 1
-    middle = (BEGIN + play.now) / 2
+def busy(seed: int) -> Play:
+    """All that went on in one lab."""
+    lab = Busy(Random(seed))
+    for _ in range(80):
+        lab.step()
+    return lab.play
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_sums_of_a_busy_lab_agree(seed: int):
+    """No more is leased than there was, every end is a job's, and what was repeated is what the jobs say."""
+    play = busy(seed)
+    begin, end = BEGIN - 1, play.now
+    middle = (begin + end) / 2
     whole, first, second = report(play, begin, end), report(play, begin, middle), report(play, middle, end)
     jobs = [it for it in play.world.workloads.values() if it.kind is Kind.JOB]
     for it in (whole, first, second):
         time, spent = it.device_time, it.spent
         assert 0 <= time.leased_seconds <= time.there_seconds
         assert 0 <= time.unusable_seconds <= time.there_seconds
-        assert 0 <= spent.repeated_device_seconds <= spent.worked_device_seconds
+        assert 0 <= spent.repeated_device_seconds <= spent.worked_device_seconds <= time.leased_seconds
         assert sum(it.job_ends.values()) + it.jobs_unfinished == spent.jobs
         assert sum(it.reservation_ends.values()) + it.reservations_unfinished == spent.reservations
         assert sum(it.failures.values()) == spent.failures
     assert whole.spent.jobs == len(jobs)
-    assert whole.spent.repeated_seconds == sum(it.repeated_seconds for it in jobs)
-    assert whole.spent.preemptions == first.spent.preemptions + second.spent.preemptions
-    assert sum(it.granted + it.left_out for it in whole.waits) == sum(
-        it.granted + it.left_out for part in (first, second) for it in part.waits
+    assert whole.spent.repeated_seconds == pytest.approx(sum(it.repeated_seconds for it in jobs), abs=0.1)
+    for name in ("preemptions", "failures"):
+        assert getattr(whole.spent, name) == getattr(first.spent, name) + getattr(second.spent, name)
+    assert _granted(whole) == _granted(first) + _granted(second)
+    # What is cut is rounded in each part.
+    for name in ("leased_device_seconds", "worked_device_seconds", "repeated_seconds", "repeated_device_seconds"):
+        parts = getattr(first.spent, name) + getattr(second.spent, name)
+        assert parts == pytest.approx(getattr(whole.spent, name), abs=0.1), name
+
+
+def _granted(it: ReportView) -> int:
+    return sum(waits.granted for waits in it.waits)
+
+
+def test_a_busy_lab_has_something_of_everything():
+    """Else agreeing sums would say little."""
+    found = [report(busy(seed)) for seed in range(12)]
+
+    assert sum(it.spent.repeated_device_seconds for it in found) > HOUR
+    assert sum(it.spent.preemptions for it in found) > 10
+    assert {"failed", "lost"} <= {kind for it in found for kind in it.failures}
+    assert {"succeeded", "failed"} <= {end for it in found for end in it.job_ends}
+    assert any(0 < it.device_time.there_seconds < 3 * (it.end_at - BEGIN) for it in found), (
+        "a card was lost for a while"
     )
-    # What is cut in the middle of a millisecond, and parts of memory, are rounded in each part.
-    assert first.device_time.leased_seconds + second.device_time.leased_seconds == pytest.approx(
-        whole.device_time.leased_seconds, abs=1
-    )
-
-
-def _that_lost(event: Event, number: int) -> Event:
-    """The same, but an attempt says at its end what it had not saved: up to ten minutes."""
-    if not isinstance(event, Released):
-        return event
-    outcome = msgspec.structs.replace(event.outcome, ended_at=event.at, unsaved_seconds=float(number * 37 % 600))
-    return msgspec.structs.replace(event, outcome=outcome)
-
-
-def test_sums_of_random_lives_agree():
-    """No more is leased than there was, every end is a job's, and what was repeated is what the jobs say."""
-    run_state_machine_as_test(Reported, settings=BRIEF)
