@@ -180,7 +180,6 @@ def make_notebook_command(
     """
     here = os.path.abspath(os.path.expanduser(folder or "."))  # noqa: PTH100, PTH111
     place = Path(os.path.normpath(os.path.join(here, path)))  # noqa: PTH118
-    _need_papermill(in_image=in_image)
     names = list(dict.fromkeys([*(parameters or ()), *array]))
     _check_names(names)
     notebook = Notebook(place.name, _read(place))
@@ -189,9 +188,7 @@ def make_notebook_command(
     results = _results(place, named, key, is_array=bool(array))
     options = [] if in_image and kernel is None else ["--kernel", _kernel(notebook, kernel, in_image=in_image)]
     options += [BY_JOB] if recurs else []
-    # What lies in the folder must not be taken for a module of ours, or of the standard library: hence -P.
-    program = "python3" if in_image else sys.executable
-    argv = [program, "-P", "-m", RUNNER, *options, "--", place.name, _seen_from(where, results)]
+    argv = [*_runner(in_image=in_image), *options, "--", place.name, _seen_from(where, results)]
     # The kernel keeps the GPUs of its attempt in any case; with our provisioner it says so to who looks.
     ours = [] if in_image or find_provisioner(PROVISIONER) is None else [f"{PROVISIONER_WORD}={PROVISIONER}"]
     command = make_command(
@@ -217,7 +214,7 @@ def look_at(path: str) -> tuple[Notebook, tuple[Parameter, ...]]:
 
 def _defaults(text: str) -> Iterator[Parameter]:
     """Find what a cell of Python sets, with what stands behind it as a comment."""
-    lines = ["" if line.lstrip().startswith(("%", "!")) else line for line in text.splitlines()]
+    lines = ["" if line.lstrip().startswith(("%", "!")) else line for line in text.split("\n")]
     source = "\n".join(lines)
     try:
         body = ast.parse(source).body
@@ -253,9 +250,12 @@ def _check_names(names: Iterable[str]) -> None:
             )
 
 
-def _need_papermill(*, in_image: bool) -> None:
+def _runner(*, in_image: bool) -> list[str]:
+    """What runs notebooks: of this Python, or of the one in the image."""
     if not in_image and importlib.util.find_spec("papermill") is None:
         raise InvalidAsk("papermill, which runs notebooks, is not installed here.", hint="`pip install papermill`.")
+    # What lies in the folder must not be taken for a module of ours, or of the standard library: hence -P.
+    return ["python3" if in_image else sys.executable, "-P", "-m", RUNNER]
 
 
 def _read(place: Path) -> bytes:
