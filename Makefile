@@ -45,7 +45,7 @@ $(STAMP): pyproject.toml $(PAGES)
 	@# second, whenever a Jupyter server or a hub starts, and tests start dozens.
 	@$(PY) -m pip uninstall --quiet --yes rfc3987-syntax
 	@# One test plays it as a runner of notebooks, outside of any server; in each of theirs it takes nearly a second.
-	@$(PY) -m jupyter_server.extension.serverextension disable --sys-prefix jupyter_scheduler >/dev/null 2>&1
+	@$(PY) -m jupyter_server.extension.serverextension disable --sys-prefix --log-level=ERROR jupyter_scheduler
 	@touch $@
 
 test: $(STAMP) ## run every test (ARGS="tests/core -x" for some)
