@@ -19,7 +19,7 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from copy import copy
 from pathlib import Path
 from typing import Any, NoReturn, TextIO
@@ -214,6 +214,20 @@ class _Client(PapermillNotebookClient):
 _CUT = f"\n... more than {MOST_OUTPUT_CHARACTERS} characters; the log of the job has all.\n"
 
 
+def _saves_if_it_can(nb_man: NotebookExecutionManager) -> Callable[[], None]:
+    """Let no save in the middle of a cell end it: a disk that is full now may not be when the cell is done."""
+    save = nb_man.autosave_cell
+
+    def try_to_save() -> None:
+        try:
+            save()
+        except OSError as error:
+            _say(f"could not save the results meanwhile: {error}", sys.stderr)
+            nb_man.last_save_time = nb_man.now()
+
+    return try_to_save
+
+
 class _Engine(NBClientEngine):
     """Papermill's own, with our client."""
 
@@ -234,6 +248,7 @@ class _Engine(NBClientEngine):
             log_output=True,
         )
         client.append(it)
+        nb_man.autosave_cell = _saves_if_it_can(nb_man)
         try:
             it.execute()
         except DeadKernelError:

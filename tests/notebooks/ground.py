@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +33,14 @@ STARTED: list[subprocess.Popen[bytes]] = []
 class Attempt:
     """One run of a notebook in a folder, with what the broker says in the environment."""
 
-    def __init__(self, folder: Path, *arguments: str, parameters: dict[str, Any] | None = None, **more: str) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        *arguments: str,
+        parameters: dict[str, Any] | None = None,
+        program: Sequence[str] = ("-m", "jupyter_gpu.notebook_job"),
+        **more: str,
+    ) -> None:
         self.folder = folder
         self.notice = folder / "notice.json"
         environment = os.environ | {
@@ -45,7 +53,7 @@ class Attempt:
         self.log_file = folder / "log"
         with self.log_file.open("wb") as log:
             self.process = subprocess.Popen(
-                [sys.executable, "-P", "-m", "jupyter_gpu.notebook_job", *(arguments or ("in.ipynb", "out.ipynb"))],
+                [sys.executable, "-P", *program, *(arguments or ("in.ipynb", "out.ipynb"))],
                 cwd=folder,
                 env=environment | more,
                 stdout=log,

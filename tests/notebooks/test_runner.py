@@ -276,6 +276,28 @@ def test_what_is_printed_without_end_is_cut_in_the_results_alone(tmp_path):
     assert it.log.count("x" * 250_000) == 40
 
 
+def test_results_that_cannot_be_saved_end_no_cell(tmp_path):
+    """A folder that is gone, a full disk: told, and only at the end of the cell it counts, in the system's words."""
+    cell = """
+import os, time
+os.rename('results', 'away')
+while 'could not save' not in open('log').read(): print('.', end='', flush=True); time.sleep(0.05)
+{back}
+print('end')
+"""
+    quick = "import jupyter_gpu.notebook_job as job; job.AUTOSAVE_SECONDS = 0.1; job.main()"
+    for back, code in (("os.rename('away', 'results')", 0), ("", 1)):
+        folder = tmp_path / str(code)
+        (folder / "results").mkdir(parents=True)
+        write_notebook(folder / "in.ipynb", cell.format(back=back))
+        it = Attempt(folder, "in.ipynb", "results/out.ipynb", program=("-c", quick))
+        assert it.wait() == code, it.log
+        assert "end\n" in it.log
+        assert "could not save the results meanwhile" in it.log
+        assert ("No such file or directory" in it.log.splitlines()[-1]) == bool(code)
+        assert (folder / "results" / "out.ipynb").exists() == (not code)
+
+
 def test_what_recurs_has_the_number_of_its_job_in_its_results(tmp_path):
     """No night takes the place of another."""
     write_notebook(tmp_path / "in.ipynb", "print(1)")
