@@ -3,10 +3,12 @@
  * JupyterLab; how to ask and to tell is the face's to know.
  */
 import type { Api } from './api';
-import { title, when } from './format';
+import { plural, title, when } from './format';
+import { arrayLoss, entriesOf, type IArray } from './jobwords';
 import type { IGpuModel, ISource } from './model';
 import { type IQuestion, type IServer, releaseQuestion } from './releasing';
-import type { WorkloadView } from './types';
+import { nameOf } from './recurring';
+import type { RecurringView, WorkloadView } from './types';
 
 /** How a face asks and tells. */
 export interface IFace {
@@ -83,6 +85,89 @@ export class Acts<A extends Api & ISource> {
 
   letGo(id: number): Promise<WorkloadView | null> {
     return this.guarded(() => this._model.api.letGo(id));
+  }
+
+  /** End what lives of an array. */
+  cancelArray(array: number, isSure = false): Promise<readonly WorkloadView[] | null> {
+    return this.guarded(async () => {
+      const it = this._array(array);
+      const first = it?.members[0];
+      if (!it || !first) {
+        throw new Error(`Nothing of array ${array} waits or runs any more.`);
+      }
+      const called = `array ${array}${it.name ? ` (${it.name})` : ''}`;
+      const asked = {
+        title: `Cancel ${called}?`,
+        body: arrayLoss(it),
+        yes: 'Cancel all',
+        no: 'Keep it'
+      };
+      if (!isSure && !(await this._face.confirm(asked))) {
+        return null;
+      }
+      const done = await this._model.api.cancelArray(first.id);
+      this._face.say(`${plural(done.length, 'job')} of ${called} cancelled.`);
+      return done;
+    });
+  }
+
+  /** Let a job that comes after others start without them. */
+  unchain(id: number, isSure = false): Promise<WorkloadView | null> {
+    return this.guarded(async () => {
+      const it = this._find(id);
+      const asked = {
+        title: `Let ${it === null ? `job ${id}` : title(it)} start without waiting for other work?`,
+        body: 'It may find that what it needs of that work is not there yet.',
+        yes: 'Do not wait',
+        no: 'Wait'
+      };
+      const isMeant = isSure || (await this._face.confirm(asked));
+      return isMeant ? this._model.api.unchain(id) : null;
+    });
+  }
+
+  pauseRecurring(id: number): Promise<RecurringView | null> {
+    return this._changed(() => this._model.api.pauseRecurring(id));
+  }
+
+  letGoRecurring(id: number): Promise<RecurringView | null> {
+    return this._changed(() => this._model.api.letGoRecurring(id));
+  }
+
+  /** Run a recurring job once more, now. */
+  fireRecurring(id: number): Promise<WorkloadView | null> {
+    return this._changed(async () => {
+      const it = await this._model.api.fireRecurring(id);
+      this._model.note(it);
+      this._face.say(`Job ${it.id} (${title(it)}) is in queue ${it.queue}.`);
+      return it;
+    });
+  }
+
+  removeRecurring(id: number, isSure = false): Promise<RecurringView | null> {
+    return this._changed(async () => {
+      const it = this._model.state.recurring.find(known => known.id === id);
+      const asked = {
+        title: `Remove ${it ? nameOf(it) : `recurring job ${id}`}?`,
+        body: 'It does not come again. Jobs that it has led to stay.',
+        yes: 'Remove',
+        no: 'Keep it'
+      };
+      const isMeant = isSure || (await this._face.confirm(asked));
+      return isMeant ? this._model.api.removeRecurring(id) : null;
+    });
+  }
+
+  /** Do something with a recurring job, and look what became of it. */
+  private async _changed<T>(act: () => Promise<T>): Promise<T | null> {
+    const done = await this.guarded(act);
+    this._model.refresh();
+    return done;
+  }
+
+  private _array(array: number): IArray | null {
+    const all = entriesOf(this._model.state.status?.workloads.filter(it => it.is_mine) ?? []);
+    return all.find(entry => entry.array?.array === array)?.array ?? null;
   }
 
   private _find(id: number): WorkloadView | null {

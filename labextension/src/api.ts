@@ -2,7 +2,18 @@
  * Requests to the broker, each as one function. Knows nothing of JupyterLab: which way leads to the broker, through a
  * Jupyter server or straight to the service of a hub, is its transport's to know.
  */
-import type { DeviceView, Error as Refused, State, WorkloadView } from './types';
+import type {
+  AttemptPage,
+  AttemptView,
+  DeviceView,
+  Error as Refused,
+  Progress,
+  ProgressPage,
+  RecurringPage,
+  RecurringView,
+  State,
+  WorkloadView
+} from './types';
 
 /** Send a request; `path` is what stands below the transport's own root. */
 export type Send = (path: string, init?: RequestInit) => Promise<Response>;
@@ -34,13 +45,13 @@ export interface IPage {
   readonly next: number | null;
 }
 
-/** What an operator does with a device. */
 /** Whose work alone, by name, and of which queue. */
 export interface IOnly {
   readonly owner?: string;
   readonly queue?: string;
 }
 
+/** What an operator does with a device. */
 export type Mark = 'cordon' | 'uncordon' | 'drain';
 
 /** The broker's own doors; `root` is what a transport has before their paths. */
@@ -74,6 +85,47 @@ export class Api {
   /** End work; its owner is told the reason. */
   cancel(id: number, reason = ''): Promise<WorkloadView> {
     return this.json<WorkloadView>(this._of(id, '/cancel'), reason ? { reason } : {});
+  }
+
+  /** End all of an array, named by one of its jobs, in one step; answers what has been ended. */
+  async cancelArray(id: number): Promise<readonly WorkloadView[]> {
+    return (await this.json<IPage>(this._of(id, '/cancel?array=true'), {})).items;
+  }
+
+  /** A job that comes after others waits for them no more. */
+  unchain(id: number): Promise<WorkloadView> {
+    return this.json<WorkloadView>(this._of(id, '/chain'), { after: [] });
+  }
+
+  /** The curve of a job's newest attempt, by what it said itself, oldest first. */
+  async progress(id: number): Promise<readonly Progress[]> {
+    return (await this.json<ProgressPage>(this._of(id, '/progress'))).items;
+  }
+
+  async attempts(id: number): Promise<readonly AttemptView[]> {
+    return (await this.json<AttemptPage>(this._of(id, '/attempts'))).items;
+  }
+
+  /** The recurring jobs that the caller may see: an operator sees all. */
+  async recurring(): Promise<readonly RecurringView[]> {
+    return (await this.json<RecurringPage>(`${this._root}recurring`)).items;
+  }
+
+  pauseRecurring(id: number): Promise<RecurringView> {
+    return this.json<RecurringView>(`${this._root}recurring/${id}/pause`, {});
+  }
+
+  letGoRecurring(id: number): Promise<RecurringView> {
+    return this.json<RecurringView>(`${this._root}recurring/${id}/let-go`, {});
+  }
+
+  /** Once more now; answers the job. */
+  fireRecurring(id: number): Promise<WorkloadView> {
+    return this.json<WorkloadView>(`${this._root}recurring/${id}/fire`, {});
+  }
+
+  removeRecurring(id: number): Promise<RecurringView> {
+    return this.json<RecurringView>(`${this._root}recurring/${id}`, undefined, 'DELETE');
   }
 
   release(id: number): Promise<WorkloadView> {

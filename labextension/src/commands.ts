@@ -59,6 +59,7 @@ export function addCommands(surroundings: ISurroundings): void {
   const around = { ...surroundings, acts: new Acts(surroundings.model, FACE) };
   addReserving(around);
   addWork(around);
+  addRecurring(around);
   addFiles(around);
   addLog(around);
 }
@@ -205,6 +206,18 @@ function addWork(around: IAround): void {
     execute: args => acts.cancel(Number(args.workload), args.sure === true)
   });
 
+  app.commands.addCommand('gpu:cancel-array', {
+    label: 'Cancel an array of GPU jobs',
+    isVisible: args => args.array !== undefined,
+    execute: args => acts.cancelArray(Number(args.array), args.sure === true)
+  });
+
+  app.commands.addCommand('gpu:unchain', {
+    label: 'Let a job start without waiting for other work',
+    isVisible: args => args.workload !== undefined,
+    execute: args => acts.unchain(Number(args.workload), args.sure === true)
+  });
+
   app.commands.addCommand('gpu:extend', {
     label: args => `Extend by ${length(Number(args.seconds ?? HOUR))}`,
     isEnabled: args => args.workload !== undefined,
@@ -239,12 +252,28 @@ function addWork(around: IAround): void {
   });
 }
 
+function addRecurring({ app, acts }: IAround): void {
+  const add = (id: string, label: string, act: (it: number, args: Args) => unknown): void => {
+    app.commands.addCommand(id, {
+      label,
+      isVisible: args => args.recurring !== undefined,
+      execute: args => act(Number(args.recurring), args)
+    });
+  };
+  add('gpu:pause-recurring', 'Pause a recurring job', it => acts.pauseRecurring(it));
+  add('gpu:let-go-recurring', 'Let a paused recurring job go', it => acts.letGoRecurring(it));
+  add('gpu:fire-recurring', 'Run a recurring job now', it => acts.fireRecurring(it));
+  add('gpu:remove-recurring', 'Remove a recurring job', (it, args) =>
+    acts.removeRecurring(it, args.sure === true)
+  );
+}
+
 function addFiles(around: IAround): void {
   const { app, model, acts, settings } = around;
   const pathIn = (args: Args): string | null => text(args.path) ?? around.file();
 
   app.commands.addCommand('gpu:submit-file', {
-    label: 'Run as GPU job',
+    label: args => (args.kept === true ? 'Run as GPU job: output is kept' : 'Run as GPU job'),
     caption: 'Send a script or a notebook to the queue; it goes on when this page is closed',
     icon: gpuIcon,
     isVisible: args => canRun(pathIn(args) ?? ''),
@@ -259,8 +288,14 @@ function addFiles(around: IAround): void {
           return null;
         }
         model.note(it);
-        Notification.success(`Job ${it.id} (${title(it)}) is in queue ${it.queue}.`, {
-          autoClose: READ_MS,
+        const { notes = [] } = it;
+        const said = [
+          `Job ${it.id} (${title(it)}) is in queue ${it.queue}.`,
+          ...notes.map(sentence)
+        ];
+        Notification.emit(plainText(said.join(' ')), notes.length ? 'warning' : 'success', {
+          // What may not be as it was meant is to be read, and not to be waited for.
+          autoClose: notes.length ? false : READ_MS,
           actions: [
             {
               label: 'Show log',

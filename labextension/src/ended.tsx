@@ -2,12 +2,15 @@
 import * as React from 'react';
 
 import { endText, facts, isBadEnd, sentence, stateWord, title } from './format';
+import { endsText, entriesOf, type IArray, memberText } from './jobwords';
 import { Badge, Button, type IPartProps, type Run } from './parts';
 import { toneOf } from './queue';
 import type { WorkloadView } from './types';
 
 /** So many are shown. */
 const MOST_SHOWN = 5;
+/** Of an array so many, those that ended badly first. */
+const MOST_MEMBERS = 20;
 /** What ended just now is in sight. */
 const FRESH_SECONDS = 60;
 
@@ -16,8 +19,9 @@ export function Ended(
   props: IPartProps & { recent: readonly WorkloadView[]; caller: string }
 ): React.JSX.Element | null {
   const { caller, now, run } = props;
-  const recent = props.recent.slice(0, MOST_SHOWN);
-  const newest = recent[0]?.id ?? 0;
+  const entries = entriesOf(props.recent).slice(0, MOST_SHOWN);
+  const recent = entries.flatMap(({ it, array }) => (it ? [it] : array.members));
+  const newest = props.recent[0]?.id ?? 0;
   const [chosen, setChosen] = React.useState({ newest: 0, isOpen: false });
   if (!recent.length) {
     return null;
@@ -40,9 +44,19 @@ export function Ended(
         <span className="jp-Gpu-aside">{ends(recent)}</span>
       </summary>
       <ul className="jp-Gpu-list jp-Gpu-endedList">
-        {recent.map(it => (
-          <EndedRow key={it.id} it={it} caller={caller} now={now} run={run} />
-        ))}
+        {entries.map(({ it, array }) =>
+          it ? (
+            <EndedRow key={it.id} it={it} caller={caller} now={now} run={run} />
+          ) : (
+            <EndedArray
+              key={`array ${array.array}`}
+              array={array}
+              caller={caller}
+              now={now}
+              run={run}
+            />
+          )
+        )}
       </ul>
       <div className="jp-Gpu-actions">
         <Button
@@ -64,6 +78,40 @@ function ends(recent: readonly WorkloadView[]): string {
   return bad ? `${recent.length}, ${bad} failed` : String(recent.length);
 }
 
+/** The jobs of an array that ended lately: how many ended how, and each by itself when somebody opens it. */
+function EndedArray(props: {
+  array: IArray;
+  caller: string;
+  now: number;
+  run: Run;
+}): React.JSX.Element {
+  const { array, ...more } = props;
+  const { members } = array;
+  const [isOpen, setOpen] = React.useState(false);
+  const shown = [...members].sort((a, b) => Number(isBadEnd(b)) - Number(isBadEnd(a)));
+  return (
+    <li data-gpu="ended-array" data-id={array.array}>
+      <details
+        className="jp-Gpu-uses jp-Gpu-members"
+        onToggle={event => {
+          setOpen(event.currentTarget.open);
+        }}
+      >
+        <summary>
+          {[array.name, `array ${array.array}`].filter(Boolean).join(', ')}: {endsText(members)}
+        </summary>
+        {isOpen && (
+          <ul className="jp-Gpu-list jp-Gpu-endedList">
+            {shown.slice(0, MOST_MEMBERS).map(it => (
+              <EndedRow key={it.id} it={it} {...more} />
+            ))}
+          </ul>
+        )}
+      </details>
+    </li>
+  );
+}
+
 /** One line: what it was, how it ended, its log. */
 export function EndedRow(props: {
   it: WorkloadView;
@@ -76,7 +124,7 @@ export function EndedRow(props: {
   return (
     <li className="jp-Gpu-line" data-gpu="workload" data-id={it.id} title={about}>
       <span className="jp-Gpu-name">
-        <span className="jp-Gpu-ellipsis">{title(it)}</span>
+        <span className="jp-Gpu-ellipsis">{memberText(it) || title(it)}</span>
         {it.kind === 'job' && <span className="jp-Gpu-muted">{it.id}</span>}
       </span>
       <Badge tone={toneOf(it)} gpu="workload-state">

@@ -6,9 +6,11 @@ import type {
   CardView,
   Change,
   DeviceView,
+  EvictionReason,
   Frame,
   IsolationView,
   KernelView,
+  RecurringView,
   Status,
   WorkloadView
 } from './types';
@@ -31,6 +33,12 @@ export interface Moment {
   readonly utilisation: number | null;
 }
 
+/** In which attempt a job was told to leave, and why. */
+export interface ILeft {
+  readonly attempt: number;
+  readonly reason: EvictionReason;
+}
+
 /** Everything that the faces of this page show. */
 export interface GpuState {
   readonly link: Link;
@@ -42,6 +50,10 @@ export interface GpuState {
   readonly own: IsolationView | null;
   /** The caller's work that ended lately, newest first; reservations that were given back are gone. */
   readonly recent: readonly WorkloadView[];
+  /** The caller's recurring jobs, the next to come first; none of a broker that knows nothing of such. */
+  readonly recurring: readonly RecurringView[];
+  /** Why the caller's live jobs had to leave their devices last, by number, as far as this page has seen it. */
+  readonly left: Readonly<Record<number, ILeft>>;
   /** The last moments of each device and of each card of MIG devices, by UUID. */
   readonly history: Readonly<Record<string, readonly Moment[]>>;
   /** The alerts that were put away, by `markOf`: those of the same mark are shown no more. */
@@ -57,13 +69,15 @@ export const NOTHING: GpuState = {
   kernels: [],
   own: null,
   recent: [],
+  recurring: [],
+  left: {},
   history: {},
   dismissed: [],
   skew: 0
 };
 
-/** A burst of ends is told whole; the panel shows the newest few. */
-export const MOST_RECENT = 20;
+/** A burst of ends, such as that of a whole array, is told whole; the panel shows the newest few. */
+export const MOST_RECENT = 200;
 export const MOST_MOMENTS = 60;
 /** After so long without a reading the curve begins anew: what was in between nobody saw. */
 export const GAP_SECONDS = 30;
@@ -104,6 +118,8 @@ function foldStatus(state: GpuState, status: Status, now: number): GpuState {
     trouble: null,
     status,
     recent: isSame ? state.recent.filter(it => !live.has(it.id)) : [],
+    recurring: isSame ? state.recurring : [],
+    left: leaving(isSame ? state.left : {}, status.workloads),
     history: addMoments(isSame ? state.history : {}, [...status.devices, ...(status.cards ?? [])]),
     skew: status.at - now
   };
@@ -150,8 +166,26 @@ function foldWork(state: GpuState, status: Status, change: Change): GpuState {
       workloads: changes.length ? mergeWork(status.workloads, changes) : status.workloads,
       devices: devices.length ? mergeDevices(status.devices, devices) : status.devices
     },
-    recent: ended.length ? addRecent(state.recent, ended) : state.recent
+    recent: ended.length ? addRecent(state.recent, ended) : state.recent,
+    left: leaving(state.left, changes)
   };
+}
+
+/** Keep in mind why jobs leave: once they wait again they do not say it any more. */
+function leaving(before: GpuState['left'], changes: readonly WorkloadView[]): GpuState['left'] {
+  const told = changes.filter(it => it.is_mine && it.kind === 'job' && (it.notice ?? it.end));
+  if (!told.length) {
+    return before;
+  }
+  const left = new Map(Object.entries(before));
+  for (const { id, attempt = 0, notice } of told) {
+    if (notice) {
+      left.set(String(id), { attempt, reason: notice.reason });
+    } else {
+      left.delete(String(id));
+    }
+  }
+  return Object.fromEntries(left);
 }
 
 /** What each line of the stream has whole. */
@@ -169,11 +203,15 @@ function mergeWork(
 ): readonly WorkloadView[] {
   const merged = new Map(before.map(it => [it.id, it]));
   for (const it of changes) {
-    // Set anew, so that what waits stands in the order of the line.
-    merged.delete(it.id);
+    if (it.state === 'queued' || merged.get(it.id)?.state !== it.state) {
+      // Set anew, so that what waits stands in the order of the line. What runs keeps its place: it reports often.
+      merged.delete(it.id);
+    }
     const isShown = it.is_mine ? it.state !== 'ended' : !['ended', 'queued'].includes(it.state);
     if (isShown) {
       merged.set(it.id, it);
+    } else {
+      merged.delete(it.id);
     }
   }
   return [...merged.values()];

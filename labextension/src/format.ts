@@ -223,7 +223,7 @@ export function stateWord(it: WorkloadView): string {
  */
 export function why(it: WorkloadView, caller: string | null = null): string {
   const said = (it.reason ?? '').replace(
-    / ?(Leave the line|Let it go) with `jupyter gpu [^`]*`\./g,
+    / ?(?:(?:Leave the line|Let it go) with `jupyter gpu [^`]*`\.|`jupyter gpu amend [^`]*` lets it start[^.]*\.)/g,
     ''
   );
   if (said.trim()) {
@@ -300,12 +300,9 @@ export function facts(
     if (isKnown(it.expected_start_at)) {
       parts.push(`about ${when(it.expected_start_at, now)}`);
     }
-    return parts;
+    return [...parts, ...attemptsText(it)];
   }
-  const parts = [gpus(it.devices ?? [], devices)];
-  if ((it.attempt ?? 0) > 1) {
-    parts.push(`attempt ${it.attempt}`);
-  }
+  const parts = [gpus(it.devices ?? [], devices), ...attemptsText(it)];
   if (it.notice) {
     parts.push(`yields by ${when(it.notice.yield_by, now)}`);
   } else if (it.overtime) {
@@ -314,6 +311,23 @@ export function facts(
     parts.push(`${timeLeft(it.ends_at, now)} left, until ${when(it.ends_at, now)}`);
   }
   return parts;
+}
+
+/** What became of a job's attempts, if one is not all: "attempt 3, 2 preemptions, 4 min of work repeated". */
+export function attemptsText(it: WorkloadView): readonly string[] {
+  const attempt = it.attempt ?? 0;
+  const isAgain = it.kind === 'job' && attempt > (it.state === 'queued' ? 0 : 1);
+  if (!isAgain) {
+    return [];
+  }
+  const { preemptions = 0, failures = 0, repeated_seconds: repeated = 0 } = it;
+  const parts = [
+    it.state === 'queued' ? `${plural(attempt, 'attempt')} so far` : `attempt ${attempt}`,
+    ...(preemptions ? [plural(preemptions, 'preemption')] : []),
+    ...(failures ? [plural(failures, 'failure')] : []),
+    ...(repeated >= 1 ? [`${length(repeated)} of work repeated`] : [])
+  ];
+  return [parts.join(', ')];
 }
 
 /** One bound of a quota as words and, where it can be drawn, as a part of the whole. */

@@ -1,9 +1,12 @@
 /** The fields of the dialog for a job, what is wrong with what was typed, and the job it makes. */
 import * as React from 'react';
 
+import { sentence } from './format';
+import { kindOf, notesOf, pairsOf, type Typed } from './parameters';
+import { Sentence } from './parts';
 import { Field } from './reserve';
 import { lack } from './select';
-import type { FileJob, Status } from './types';
+import type { FileJob, NotebookView, Status } from './types';
 import { splitWords } from './words';
 
 /** What is typed into the dialog. */
@@ -13,6 +16,10 @@ export interface IJobText {
   readonly queue: string;
   readonly name: string;
   readonly words: string;
+  /** The values of the notebook's parameters, by name. */
+  readonly parameters: Typed;
+  /** Parameters that the notebook tells nothing of, as `name=value`. */
+  readonly more: string;
 }
 
 /** The job that was typed; what was left empty is left to the broker. */
@@ -28,14 +35,26 @@ export function jobOf(path: string, typed: IJobText): FileJob {
   };
 }
 
+/** The parameters that were typed, of a notebook. */
+export function parametersOf(typed: IJobText, notebook: NotebookView | null): Typed {
+  return notebook === null ? {} : { ...pairsOf(typed.more), ...typed.parameters };
+}
+
 /** What is wrong with what was typed; empty where nothing is. */
-export function jobFlaw(typed: IJobText, status: Status | null): string {
+export function jobFlaw(
+  typed: IJobText,
+  status: Status | null,
+  notebook: NotebookView | null = null
+): string {
   const count = Number(typed.devices);
   if (!typed.devices.trim() || !Number.isInteger(count) || count < 0) {
     return 'GPUs: a whole number, 0 or more.';
   }
   if (!(Number(typed.hours) >= 0)) {
     return 'Hours at most: more than 0, or empty for no limit.';
+  }
+  if (notebook !== null && pairsOf(typed.more) === null) {
+    return 'Parameters: each as NAME=VALUE, such as lr=0.1.';
   }
   // Without any device work may wait for one.
   return status?.devices.length ? lack(status, { count, deviceClass: null, memory: 0 }) : '';
@@ -47,13 +66,14 @@ export function jobFlaw(typed: IJobText, status: Status | null): string {
  */
 export function JobFields(props: {
   isNotebook: boolean;
+  notebook: NotebookView | null;
   queues: readonly string[];
   status: Status | null;
   begin: IJobText;
   refusal: string;
   onTyped: (typed: IJobText) => void;
 }): React.JSX.Element {
-  const { isNotebook, queues, status } = props;
+  const { isNotebook, notebook, queues, status } = props;
   const most = status?.devices.length ?? 0;
   const [typed, setTyped] = React.useState(props.begin);
   const [refusal, setRefusal] = React.useState(props.refusal);
@@ -63,7 +83,7 @@ export function JobFields(props: {
     setRefusal('');
     props.onTyped(next);
   };
-  const wrong = refusal || jobFlaw(typed, status);
+  const wrong = refusal || jobFlaw(typed, status, notebook);
   return (
     <div className="jp-Gpu-form" data-gpu="submit-form">
       <Field label="GPUs">
@@ -134,6 +154,7 @@ export function JobFields(props: {
           />
         </Field>
       )}
+      {notebook !== null && <Parameters notebook={notebook} typed={typed} set={set} />}
       <p className="jp-Gpu-wide jp-Gpu-flaw" role="alert" data-gpu="submit-flaw">
         {wrong}
       </p>
@@ -144,5 +165,58 @@ export function JobFields(props: {
         It goes on when this page is closed.
       </p>
     </div>
+  );
+}
+
+/** A field for each parameter that the notebook tells of; of one that tells of none a line for all. */
+function Parameters(props: {
+  notebook: NotebookView;
+  typed: IJobText;
+  set: (more: Partial<IJobText>) => void;
+}): React.JSX.Element {
+  const { notebook, typed, set } = props;
+  const { parameters } = notebook;
+  return (
+    <fieldset className="jp-Gpu-wide jp-Gpu-parameters" data-gpu="submit-parameters">
+      <legend>Parameters</legend>
+      {parameters.map(({ name, default: usual, type, help }) => {
+        const text = typed.parameters[name] ?? '';
+        return (
+          <Field key={name} label={type ? `${name}: ${type}` : name} hint={help} isWide>
+            <input
+              data-gpu="submit-parameter"
+              data-name={name}
+              type="text"
+              spellCheck={false}
+              placeholder={usual}
+              value={text}
+              onChange={event => {
+                set({ parameters: { ...typed.parameters, [name]: event.target.value } });
+              }}
+            />
+            {text.trim() && <span className="jp-Gpu-kind">{kindOf(text)}</span>}
+          </Field>
+        );
+      })}
+      {!parameters.length && (
+        <Field label="As NAME=VALUE" isWide>
+          <input
+            data-gpu="submit-more"
+            type="text"
+            spellCheck={false}
+            placeholder="none"
+            value={typed.more}
+            onChange={event => {
+              set({ more: event.target.value });
+            }}
+          />
+        </Field>
+      )}
+      {notesOf(notebook).map(note => (
+        <p key={note} className="jp-Gpu-why jp-mod-warn" data-gpu="submit-note">
+          <Sentence text={sentence(note)} />
+        </p>
+      ))}
+    </fieldset>
   );
 }

@@ -25,7 +25,7 @@ export class LogText {
 
   /** The line that is not complete yet, as far as it goes: what a progress bar shows now. */
   get unfinished(): string {
-    return shown(this._held);
+    return shown(this._held, this._cut);
   }
 
   /** How many lines are no longer kept. */
@@ -37,18 +37,31 @@ export class LogText {
   push(data: Uint8Array): void {
     const text = this._held + this._decoder.decode(data, { stream: true });
     const parts = text.split('\n');
-    this._held = lastWritten(parts.pop() ?? '');
+    const held = parts.pop() ?? '';
+    for (const part of parts) {
+      this._lines.push(shown(part, this._cutOf(part)));
+      this._cut = 0;
+    }
+    this._cut = this._cutOf(held);
+    this._held = lastWritten(held);
     if (this._held.length > 16 * MOST_CHARACTERS) {
       // Nobody reads on; its end may still matter to a carriage return.
+      this._cut += this._held.length - 2 * MOST_CHARACTERS;
       this._held = this._held.slice(0, MOST_CHARACTERS) + this._held.slice(-MOST_CHARACTERS);
     }
-    for (const part of parts) {
-      this._lines.push(shown(part));
-    }
-    const over = this._lines.length - MOST_LINES;
-    if (over > 0) {
-      this._lines.splice(0, over);
-      this._dropped += over;
+    this._bound();
+  }
+
+  /** How much was cut out of a line before; nothing where a carriage return has written over it since. */
+  private _cutOf(line: string): number {
+    return this._cut && isWrittenOver(line) ? 0 : this._cut;
+  }
+
+  private _bound(): void {
+    const surplus = this._lines.length - MOST_LINES;
+    if (surplus > 0) {
+      this._lines.splice(0, surplus);
+      this._dropped += surplus;
     }
   }
 
@@ -57,12 +70,15 @@ export class LogText {
     const rest = this._held + this._decoder.decode();
     this._held = '';
     if (rest) {
-      this._lines.push(shown(rest));
+      this._lines.push(shown(rest, this._cutOf(rest)));
     }
+    this._cut = 0;
   }
 
   private _decoder = new TextDecoder('utf-8');
   private _held = '';
+  /** So many characters in the middle of what is held are left out. */
+  private _cut = 0;
   private _lines: string[] = [];
   private _dropped = 0;
 }
@@ -78,9 +94,14 @@ function lastWritten(line: string): string {
   return (parts[parts.length - 1] ?? '') + ending;
 }
 
-function shown(line: string): string {
+/** Whether what a line began with is gone. */
+function isWrittenOver(line: string): boolean {
+  return /\r[^\r]/.test(line);
+}
+
+function shown(line: string, cut: number): string {
   const plain = lastWritten(line).replace(SEQUENCE, '').replace(CONTROL, '');
   return plain.length > MOST_CHARACTERS
-    ? `${plain.slice(0, MOST_CHARACTERS)} … ${plain.length - MOST_CHARACTERS} more characters`
+    ? `${plain.slice(0, MOST_CHARACTERS)} … ${plain.length - MOST_CHARACTERS + cut} more characters`
     : plain;
 }

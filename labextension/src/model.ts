@@ -6,7 +6,7 @@ import { fold, type GpuState, type Link, NOTHING, type Trouble, whoseOf } from '
 import { markOf } from './select';
 import type { ServerApi } from './server';
 import { type ISocket, Stream } from './stream';
-import type { Frame, RestartFrame, Status, WorkloadView } from './types';
+import type { Frame, RecurringView, RestartFrame, Status, WorkloadView } from './types';
 
 /** What the model asks of whoever knows. */
 export interface ISource {
@@ -19,6 +19,8 @@ export interface ISource {
   /** The caller's jobs that ended last. */
   lately(): Promise<readonly WorkloadView[]>;
   workload(id: number): Promise<WorkloadView>;
+  /** The recurring jobs that the caller may see. */
+  recurring(): Promise<readonly RecurringView[]>;
 }
 
 /** The model of this page; in JupyterLab what it asks is the server extension. */
@@ -33,6 +35,8 @@ export interface IGpuModel<A extends ISource = ServerApi> {
   now(): number;
   /** Take in the answer to a request, ahead of the stream. */
   note(it: WorkloadView): void;
+  /** Ask anew for what the stream does not tell of: the recurring jobs. */
+  refresh(): void;
   /** Show no more of what has ended until now, also after a reload. */
   clearEnded(): void;
   /** Put an alert away until it changes, also after a reload. */
@@ -45,6 +49,8 @@ export type Memory = Pick<Storage, 'getItem' | 'setItem'>;
 /** How often times are drawn anew although nothing else changed. */
 const STEP_SECONDS = 10;
 const TICK_MS = 1000 * STEP_SECONDS;
+/** Of recurring jobs the stream does not tell: one may be made in a terminal. */
+const REFRESH_TICKS = 6;
 /** A tick that comes so much later has slept through: the socket may be dead without a word. */
 const SLEPT_MS = 30_000;
 /** A page that nobody sees listens on for so long. */
@@ -104,6 +110,10 @@ export class GpuModel<A extends ISource> implements IGpuModel<A>, IDisposable {
     }
   }
 
+  refresh(): void {
+    void this._lookAtRecurring();
+  }
+
   clearEnded(): void {
     const newest = this._state.recent[0]?.ended_at ?? 0;
     if (newest > this._cleared()) {
@@ -147,8 +157,12 @@ export class GpuModel<A extends ISource> implements IGpuModel<A>, IDisposable {
     const after = fold(before, frame, Date.now() / 1000);
     const isOther = whoseOf(after.status) !== whoseOf(before.status);
     this._set(isOther ? { ...after, dismissed: this._dismissed(after.status) } : after);
+    if (frame.type === 'change' && frame.change.changes?.some(it => it.is_mine && it.recurring)) {
+      this.refresh();
+    }
     if (frame.type === 'status') {
       void this._catchUp(before);
+      this.refresh();
     } else if (frame.type === 'restart') {
       this._restartAsked.emit(frame);
     }
@@ -182,6 +196,24 @@ export class GpuModel<A extends ISource> implements IGpuModel<A>, IDisposable {
     } catch (error) {
       // Nice to know, no more: the stream goes on without it.
       console.debug('jupyter-gpu: what ended meanwhile is not known', error);
+    }
+  }
+
+  private async _lookAtRecurring(): Promise<void> {
+    const whose = whoseOf(this._state.status);
+    try {
+      const found = await this.api.recurring();
+      const { status } = this._state;
+      if (status !== null && whoseOf(status) === whose) {
+        const next = (it: RecurringView): number => it.next_at ?? Infinity;
+        const recurring = found
+          .filter(it => it.owner === status.caller)
+          .sort((a, b) => next(a) - next(b) || a.id - b.id);
+        this._set({ ...this._state, recurring });
+      }
+    } catch (error) {
+      // A broker that is away, or one that knows nothing of such.
+      console.debug('jupyter-gpu: recurring jobs are not known', error);
     }
   }
 
@@ -219,7 +251,11 @@ export class GpuModel<A extends ISource> implements IGpuModel<A>, IDisposable {
       this._stream.renew();
     }
     this._ticked = now;
+    this._ticks += 1;
     if (!document.hidden) {
+      if (this._ticks % REFRESH_TICKS === 0 && this._state.link === 'open') {
+        this.refresh();
+      }
       this._changed.emit(this._state);
     }
   }
@@ -245,6 +281,7 @@ export class GpuModel<A extends ISource> implements IGpuModel<A>, IDisposable {
   private _restartAsked = new Signal<this, RestartFrame>(this);
   private _isDisposed = false;
   private _ticked = Date.now();
+  private _ticks = 0;
   private _ticker: number;
   private _hiding: number | undefined;
   private readonly _stream: Stream;

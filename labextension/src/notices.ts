@@ -2,10 +2,21 @@
  * What a person should be told without looking, and which button helps. Pure: each notice has a key, and who
  * shows them remembers the keys, so that each is told once.
  */
-import { areOf, endText, gpus, isBadEnd, isKnown, length, sentence, title, when } from './format';
+import {
+  areOf,
+  endText,
+  gpus,
+  isBadEnd,
+  isKnown,
+  length,
+  sentence,
+  stateWord,
+  title,
+  when
+} from './format';
 import type { GpuState } from './fold';
 import { isOfIdleness, kernelOf, markOf, openAlerts } from './select';
-import type { AlertView, WorkloadView } from './types';
+import type { AlertView, EvictionReason, WorkloadView } from './types';
 import { endWord, plainText } from './words';
 
 /** A button of a notice. */
@@ -24,6 +35,16 @@ export interface Notice {
   readonly kernel: string | null;
   /** Of trouble that lasts: which one, so that another under the same key is told too; empty for whatever it is. */
   readonly mark?: string;
+  /** Whether it goes by itself although it is no good news: there is nothing to be done. */
+  readonly fades?: boolean;
+  /** Of a job of an array: which, and what happened in a word, so that all of them are told in one notice. */
+  readonly array?: {
+    readonly array: number;
+    readonly name: string;
+    readonly of: number;
+    readonly what: string;
+    readonly isEnd: boolean;
+  };
 }
 
 /** The last minutes of a lease in which a warning goes out, the earlier first. */
@@ -54,8 +75,8 @@ export function together(first: Notice, count: number): Notice {
 
 function liveNotice(it: WorkloadView, state: GpuState, now: number): Notice | null {
   if (it.kind === 'job') {
-    // A job yields by itself and comes back; nobody has to do anything.
-    return null;
+    // A job yields by itself and comes back; nobody has to do anything, and it is told when it has.
+    return it.state === 'queued' ? againNotice(it, state) : null;
   }
   const kernel = it.holder?.kind === 'kernel' ? it.holder.name : null;
   const about = { at: null, workload: it.id, kernel };
@@ -162,6 +183,50 @@ function endingNotice(it: WorkloadView, names: string, now: number, about: About
   };
 }
 
+/** A job is in line again: it made room, or it is tried again. It does so by itself. */
+function againNotice(it: WorkloadView, state: GpuState): Notice | null {
+  const at = it.outcome?.ended_at;
+  if (!it.attempt || !isKnown(at)) {
+    return null;
+  }
+  const left = state.left[it.id];
+  const reason = left?.attempt === it.attempt ? left.reason : null;
+  const { what, said } = whyAgain(it, reason);
+  return {
+    key: `${it.id} again ${it.attempt}`,
+    at,
+    tone: it.paused ? 'warning' : 'info',
+    message: `Job ${it.id} (${title(it)}) ${said}`,
+    actions: ['log'],
+    workload: it.id,
+    kernel: null,
+    fades: !it.paused,
+    ...ofArray(it, what, false)
+  };
+}
+
+function whyAgain(it: WorkloadView, reason: EvictionReason | null): { what: string; said: string } {
+  const detail = it.detail ? `: ${plainText(it.detail).replace(/\.$/, '')}` : '';
+  if (it.paused) {
+    return { what: 'paused', said: `is paused${detail}.` };
+  }
+  if (reason === 'preempted') {
+    return { what: 'made room', said: 'made room for others, and goes on by itself.' };
+  }
+  const hasFailed = reason === 'hung' || !(reason ?? it.outcome?.noticed);
+  if (!hasFailed) {
+    const why = reason === null ? '' : ` (${endWord(reason)})`;
+    return { what: 'had to leave', said: `had to leave its GPU${why}, and goes on by itself.` };
+  }
+  return { what: 'tried again', said: `is tried again by itself${detail}.` };
+}
+
+function ofArray(it: WorkloadView, what: string, isEnd: boolean): Pick<Notice, 'array'> {
+  return it.member
+    ? { array: { array: it.member.array, name: title(it), of: it.member.of, what, isEnd } }
+    : {};
+}
+
 function endNotice(it: WorkloadView, caller: string | null): Notice {
   const isJob = it.kind === 'job';
   const what = isJob ? `Job ${it.id} (${title(it)})` : `The reservation for ${title(it)}`;
@@ -172,6 +237,7 @@ function endNotice(it: WorkloadView, caller: string | null): Notice {
     actions: isJob && (it.attempt ?? 0) > 0 ? ['log'] : [],
     at: it.ended_at ?? null,
     workload: it.id,
-    kernel: null
+    kernel: null,
+    ...ofArray(it, stateWord(it), true)
   };
 }

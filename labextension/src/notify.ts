@@ -2,8 +2,9 @@
 import { Notification } from '@jupyterlab/apputils';
 
 import { length } from './format';
+import { Gatherer } from './gather';
 import type { IGpuModel } from './model';
-import { type Action, isWellEnded, type Notice, notices, together } from './notices';
+import { type Action, type Notice, notices } from './notices';
 import type { Run } from './parts';
 import type { Settings } from './settings';
 import { troubleText } from './trouble';
@@ -11,15 +12,13 @@ import { troubleText } from './trouble';
 const HOUR = 3600;
 /** What is good news goes by itself. */
 const READ_MS = 10_000;
-/** Jobs that end well so shortly one after the other are told in one notice. */
-const TOGETHER_MS = 5000;
 
 /** Show notices as long as the page lives. */
 export function notify(model: IGpuModel, settings: Settings, run: Run): void {
   const opened = Date.now() / 1000;
   const told = new Map<string, string>();
   const marks = new Map<string, string>();
-  const showWellEnded = collector(run);
+  const tell = teller(run);
 
   const look = (): void => {
     const now = model.now();
@@ -28,7 +27,7 @@ export function notify(model: IGpuModel, settings: Settings, run: Run): void {
     for (const notice of found) {
       // What happened before the page opened is no news; what still holds is.
       if (!told.has(notice.key) && (notice.at === null || notice.at >= since)) {
-        const id = isWellEnded(notice) ? showWellEnded(notice) : show(notice, run);
+        const id = tell(notice);
         // Only what holds still can be over; what happened stays told.
         told.set(notice.key, notice.at === null ? id : '');
       } else if (notice.mark && notice.mark !== marks.get(notice.key)) {
@@ -60,24 +59,35 @@ export function notify(model: IGpuModel, settings: Settings, run: Run): void {
   look();
 }
 
-/** Shows that jobs ended well, several within a few seconds as one notice. */
-function collector(run: Run): (notice: Notice) => string {
-  let shown: { id: string; first: Notice; count: number; at: number } | null = null;
-  return notice => {
-    const at = Date.now();
-    if (shown !== null && at - shown.at < TOGETHER_MS) {
-      const { id, first } = shown;
-      const count = shown.count + 1;
-      const both = together(first, count);
-      if (Notification.update({ id, message: both.message, ...options(both, run) })) {
-        shown = { id, first, count, at };
-        return id;
-      }
+/** Shows notices, several that belong together as one. */
+function teller(run: Run): (notice: Notice) => string {
+  const gatherer = new Gatherer();
+  const shown = new Map<string, { id: string; goesAt: number }>();
+  return alone => {
+    const now = Date.now();
+    const gathered = gatherer.take(alone, now);
+    if (gathered === null) {
+      return show(alone, run);
     }
-    const id = show(notice, run);
-    shown = { id, first: notice, count: 1, at };
+    const { group, notice, isNews } = gathered;
+    const known = shown.get(group);
+    // What has gone by itself would come back with each change; what somebody put away would be told again.
+    const isGone = known !== undefined && known.goesAt < now;
+    if (known !== undefined && isGone && !isNews) {
+      return known.id;
+    }
+    const { message, tone: type } = notice;
+    const isUpdated =
+      known !== undefined &&
+      Notification.update({ id: known.id, message, type, ...options(notice, run) });
+    const id = known !== undefined && (isUpdated || !isNews) ? known.id : show(notice, run);
+    shown.set(group, { id, goesAt: goesByItself(notice) ? now + READ_MS : Infinity });
     return id;
   };
+}
+
+function goesByItself(notice: Notice): boolean {
+  return notice.fades ?? notice.tone === 'success';
 }
 
 function show(notice: Notice, run: Run): string {
@@ -89,7 +99,7 @@ function options(
   run: Run
 ): Pick<Notification.IOptions<never>, 'actions' | 'autoClose'> {
   return {
-    autoClose: notice.tone === 'success' ? READ_MS : false,
+    autoClose: goesByItself(notice) ? READ_MS : false,
     actions: notice.actions.map(action => button(action, notice, run))
   };
 }

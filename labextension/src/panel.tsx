@@ -9,6 +9,7 @@ import { Kernels } from './kernels';
 import { Button, type Run, Sentence } from './parts';
 import { Quotas } from './quota';
 import { Work } from './queue';
+import { RecurringJobs } from './recurring';
 
 /** How one comes to GPUs from where one is. */
 export interface IWays {
@@ -41,6 +42,7 @@ export function Panel(props: {
             <Devices status={status} history={state.history} now={now} without={ways.without} />
             <div className="jp-Gpu-side">
               <Work state={state} status={status} begin={ways.begin} now={now} run={run} />
+              <RecurringJobs items={state.recurring} now={now} run={run} />
               {status.devices.length > 0 && ways.reserve}
               <Ended recent={state.recent} caller={status.caller} now={now} run={run} />
               <Kernels state={state} now={now} run={run} />

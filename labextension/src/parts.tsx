@@ -87,6 +87,8 @@ export function Meter(props: {
   text: string;
   part: number | null;
   tone?: Tone;
+  /** Whether it comes to an end when it is full. */
+  isProgress?: boolean;
 }): React.JSX.Element | null {
   if (props.part === null) {
     return null;
@@ -94,7 +96,7 @@ export function Meter(props: {
   return (
     <div
       className={`jp-Gpu-meter jp-mod-${props.tone ?? 'busy'}`}
-      role="meter"
+      role={props.isProgress ? 'progressbar' : 'meter'}
       aria-label={props.label}
       aria-valuemin={0}
       aria-valuemax={100}
@@ -109,14 +111,23 @@ export function Meter(props: {
 const WIDTH = 64;
 const HEIGHT = 16;
 
-/** The points of a curve from 0 to 100; a value that is not known breaks it. */
-export function curve(values: readonly (number | null)[], most: number): string {
-  const step = WIDTH / (most - 1);
+/** From the lowest to the highest that a curve has room for. */
+export type Range = readonly [low: number, high: number];
+
+const PERCENT: Range = [0, 100];
+
+/** The points of a curve; a value that is not known breaks it, and one that never moves stands in the middle. */
+export function curve(
+  values: readonly (number | null)[],
+  most: number,
+  [low, high]: Range = PERCENT
+): string {
+  const step = WIDTH / Math.max(1, most - 1);
   const begin = WIDTH - (values.length - 1) * step;
   let pen = 'M';
   return values
     .map((value, place) => {
-      const part = share(value, 100);
+      const part = value === null ? null : low === high ? 0.5 : share(value - low, high - low);
       if (part === null) {
         pen = 'M';
         return '';
@@ -133,8 +144,9 @@ export function curve(values: readonly (number | null)[], most: number): string 
 export function Sparkline(props: {
   values: readonly (number | null)[];
   most: number;
+  range?: Range;
 }): React.JSX.Element | null {
-  const path = curve(props.values, props.most);
+  const path = curve(props.values, props.most, props.range);
   if (!path.includes('L')) {
     return null;
   }

@@ -1,7 +1,10 @@
 /** The caller's own work: how each stands and why, what can be done about it, and how the lines are. */
 import * as React from 'react';
 
+import { ArrayRow } from './array';
+import { Details, Far } from './details';
 import { byYou, facts, isBadEnd, length, plural, sentence, stateWord, title, why } from './format';
+import { entriesOf, memberText } from './jobwords';
 import { Badge, Button, Section, Sentence, type IPartProps, type Run, type Tone } from './parts';
 import { apart, myWork } from './select';
 import type { GpuState } from './fold';
@@ -22,6 +25,17 @@ export function Work(
   const { state, status, now, run } = props;
   const mine = myWork(status);
   const more = status.more_of_mine ?? 0;
+  const row = (it: WorkloadView): React.JSX.Element => (
+    <WorkRow
+      key={it.id}
+      it={it}
+      apart={apart(it, state)}
+      caller={status.caller}
+      devices={status.devices}
+      now={now}
+      run={run}
+    />
+  );
   return (
     <Section title="My work" aside={<Lines waiting={status.waiting} />}>
       {mine.length === 0 && (
@@ -31,17 +45,19 @@ export function Work(
         </p>
       )}
       <ul className="jp-Gpu-list">
-        {mine.map(it => (
-          <WorkRow
-            key={it.id}
-            it={it}
-            apart={apart(it, state)}
-            caller={status.caller}
-            devices={status.devices}
-            now={now}
-            run={run}
-          />
-        ))}
+        {entriesOf(mine).map(({ it, array }) =>
+          it ? (
+            row(it)
+          ) : (
+            <ArrayRow
+              key={`array ${array.array}`}
+              array={array}
+              isWhole={more === 0}
+              run={run}
+              row={row}
+            />
+          )
+        )}
       </ul>
       {more > 0 && <p className="jp-Gpu-text">and {plural(more, 'waiting job')} more of yours</p>}
       <Waits mine={mine} />
@@ -65,7 +81,7 @@ export function WorkRow(
     <li className="jp-Gpu-row" data-gpu="workload" data-id={it.id}>
       <div className="jp-Gpu-line">
         <span className="jp-Gpu-name" title={it.command || undefined}>
-          <span className="jp-Gpu-ellipsis">{title(it)}</span>
+          <span className="jp-Gpu-ellipsis">{memberText(it) || title(it)}</span>
           <span className="jp-Gpu-muted jp-Gpu-ellipsis">
             {it.kind === 'job' ? `job ${it.id}` : props.apart}
           </span>
@@ -75,11 +91,13 @@ export function WorkRow(
         </Badge>
       </div>
       <div className="jp-Gpu-muted">{facts(it, devices, now).join(' · ')}</div>
+      <Far it={it} now={now} />
       {text && (
         <div className="jp-Gpu-why">
           <Sentence text={text} />
         </div>
       )}
+      {it.is_mine && <Details it={it} devices={devices} now={now} />}
       <Actions it={it} run={run} />
     </li>
   );
@@ -114,6 +132,12 @@ function Actions(props: { it: WorkloadView; run: Run }): React.JSX.Element | nul
       command: 'gpu:extend',
       more: { seconds: HOUR },
       isOffered: it.state === 'active' && Boolean(it.ends_at)
+    },
+    {
+      gpu: 'unchain',
+      label: 'Do not wait',
+      command: 'gpu:unchain',
+      isOffered: it.state === 'queued' && (it.unmet ?? []).length > 0
     },
     { gpu: 'let-go', label: 'Let go', command: 'gpu:let-go', isOffered: it.paused === true },
     { gpu: 'release', label: 'Release', command: 'gpu:release', isOffered: !isOver && holds },

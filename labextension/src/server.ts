@@ -4,8 +4,18 @@ import { ServerConnection } from '@jupyterlab/services';
 
 import { Api, Refusal } from './api';
 import type { Link, Trouble } from './fold';
+import { bodyOf, type Typed } from './parameters';
 import { reasonOf } from './stream';
-import type { FileJob, Frame, Hello, KernelAsk, PinAnswer, WorkloadView } from './types';
+import type {
+  FileJob,
+  FileJobView,
+  Frame,
+  Hello,
+  KernelAsk,
+  NotebookView,
+  PinAnswer,
+  WorkloadView
+} from './types';
 
 const ROOT = 'jupyter-gpu';
 
@@ -57,8 +67,15 @@ export class ServerApi extends Api {
     return this.json<PinAnswer>(`kernels/${encodeURIComponent(kernel)}/pin`, { restart });
   }
 
-  submit(job: FileJob): Promise<WorkloadView> {
-    return this.json<WorkloadView>('jobs', job);
+  /** What a notebook takes as parameters. */
+  notebook(path: string): Promise<NotebookView> {
+    return this.json<NotebookView>(`notebook?path=${encodeURIComponent(path)}`);
+  }
+
+  /** Send a file to the queue, with parameters as they were typed. */
+  async submit(job: FileJob, parameters: Typed = {}): Promise<FileJobView> {
+    const body = bodyOf(job, parameters);
+    return (await (await this.request('jobs', { method: 'POST', body })).json()) as FileJobView;
   }
 
   /** The socket of the stream. Browsers send no headers with one, so a token goes into its address. */

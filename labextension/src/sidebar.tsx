@@ -4,6 +4,7 @@ import type { Message } from '@lumino/messaging';
 import * as React from 'react';
 
 import { gpuIcon } from './icons';
+import { Looking } from './looking';
 import type { IGpuModel } from './model';
 import { Panel } from './panel';
 import type { Run } from './parts';
@@ -66,6 +67,10 @@ export class GpuPanel extends ReactWidget {
         run={run}
       />
     );
-    return <Panel state={state} now={now} run={run} ways={{ ...WAYS, reserve }} />;
+    return (
+      <Looking.Provider value={model.api}>
+        <Panel state={state} now={now} run={run} ways={{ ...WAYS, reserve }} />
+      </Looking.Provider>
+    );
   }
 }

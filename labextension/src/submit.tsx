@@ -3,12 +3,13 @@ import { Dialog, showDialog } from '@jupyterlab/apputils';
 import { ReactWidget } from '@jupyterlab/ui-components';
 import * as React from 'react';
 
-import { type IJobText, JobFields, jobFlaw, jobOf } from './jobform';
+import { Refusal } from './api';
+import { type IJobText, JobFields, jobFlaw, jobOf, parametersOf } from './jobform';
 import type { IGpuModel } from './model';
 import { troubleText } from './trouble';
 import { jobQueues } from './select';
 import type { IChoices } from './settings';
-import type { Status, WorkloadView } from './types';
+import type { FileJobView, NotebookView, Status } from './types';
 
 /** Which files can run as a job. */
 export function canRun(path: string): boolean {
@@ -23,19 +24,22 @@ export async function sendJob(
   model: IGpuModel,
   path: string,
   choices: IChoices
-): Promise<WorkloadView | null> {
+): Promise<FileJobView | null> {
   const { status } = model.state;
+  const notebook = isNotebook(path) ? await lookAt(model, path) : null;
   const queues = status ? jobQueues(status) : [];
   let typed: IJobText = {
     devices: String(choices.devices),
     hours: choices.jobHours ? String(choices.jobHours) : '',
     queue: queues.includes(choices.jobQueue) ? choices.jobQueue : '',
     name: '',
-    words: ''
+    words: '',
+    parameters: {},
+    more: ''
   };
   let refusal = '';
   for (;;) {
-    const form = new JobForm(path, queues, status, typed, refusal);
+    const form = new JobForm({ path, notebook, queues, status, refusal }, typed);
     const { button } = await showDialog({
       title: `Run ${path.split('/').pop() ?? path} as a GPU job`,
       body: form,
@@ -47,10 +51,10 @@ export async function sendJob(
     }
     typed = form.typed;
     // What the settings began with may be wrong without a word typed.
-    refusal = jobFlaw(typed, status);
+    refusal = jobFlaw(typed, status, notebook);
     if (!refusal) {
       try {
-        return await model.api.submit(jobOf(path, typed));
+        return await model.api.submit(jobOf(path, typed), parametersOf(typed, notebook));
       } catch (error) {
         refusal = troubleText(error);
       }
@@ -58,14 +62,40 @@ export async function sendJob(
   }
 }
 
+function isNotebook(path: string): boolean {
+  return /\.ipynb$/i.test(path);
+}
+
+/** What the notebook takes; null of a server that is too old to say. What cannot be read is refused at once. */
+async function lookAt(model: IGpuModel, path: string): Promise<NotebookView | null> {
+  try {
+    return await model.api.notebook(path);
+  } catch (error) {
+    if (
+      error instanceof Refusal &&
+      error.code === 'not-found' &&
+      error.message.includes('nothing at')
+    ) {
+      return null;
+    }
+    throw error;
+  }
+}
+
+/** What the dialog is about. */
+interface IAbout {
+  readonly path: string;
+  readonly notebook: NotebookView | null;
+  readonly queues: readonly string[];
+  readonly status: Status | null;
+  readonly refusal: string;
+}
+
 /** The body of the dialog. */
 class JobForm extends ReactWidget {
   constructor(
-    private readonly _path: string,
-    private readonly _queues: readonly string[],
-    private readonly _status: Status | null,
-    private _typed: IJobText,
-    private readonly _refusal: string
+    private readonly _about: IAbout,
+    private _typed: IJobText
   ) {
     super();
     this.addClass('jp-Gpu-dialog');
@@ -77,13 +107,12 @@ class JobForm extends ReactWidget {
   }
 
   protected override render(): React.JSX.Element {
+    const { path, ...about } = this._about;
     return (
       <JobFields
-        isNotebook={/\.ipynb$/i.test(this._path)}
-        queues={this._queues}
-        status={this._status}
+        {...about}
+        isNotebook={isNotebook(path)}
         begin={this._typed}
-        refusal={this._refusal}
         onTyped={typed => {
           this._typed = typed;
         }}

@@ -98,7 +98,14 @@ export class KernelItem extends ReactWidget {
         items.push({ command: 'gpu:release', args: { kernel } });
       }
     }
-    return [...items, { type: 'separator' }, { command: 'gpu:open-panel' }];
+    const { path } = this._session;
+    return [
+      ...items,
+      { type: 'separator' },
+      // What a notebook prints while no page shows it is lost; this is the place to say what is not.
+      ...(path ? [{ command: 'gpu:submit-file', args: { path, kept: true } }] : []),
+      { command: 'gpu:open-panel' }
+    ];
   }
 
   private _gpu: KernelGpu;

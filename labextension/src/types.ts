@@ -103,6 +103,8 @@ export interface Progress {
   readonly step: number;
   readonly of?: number | null;
   readonly numbers?: Readonly<Record<string, number | null>>;
+  readonly from_at?: number | null;
+  readonly from_step?: number | null;
 }
 
 /** What a workload wants. Zero devices is a meaning of its own: it sees no GPU. */
@@ -164,6 +166,9 @@ export type Condition =
 /** Whose a process on a device is, as far as that is certain. */
 export type UseKind =
   'holder' | 'astray' | 'kernel' | 'container' | 'user' | 'system' | 'dead' | 'unknown';
+
+/** What happens at an instant at which the last time's job is not over. */
+export type Overlap = 'skip' | 'queue';
 
 /** The submitted file, sent by the client, so that a later edit does not change a queued job. */
 export interface Script {
@@ -402,6 +407,55 @@ export interface Change {
   readonly samples?: readonly DeviceView[];
   readonly cards?: readonly CardView[];
   readonly status?: Status | null;
+}
+
+/** One attempt of a job, read from the events of its life. */
+export interface AttemptView {
+  readonly attempt: number;
+  readonly started_at: number;
+  readonly ended_at?: number | null;
+  readonly devices?: readonly string[];
+  readonly eviction?: EvictionReason | null;
+  readonly evicted_for?: number | null;
+  readonly outcome?: Outcome | null;
+  readonly repeated_seconds?: number | null;
+}
+
+/** All attempts of a job, oldest first. */
+export interface AttemptPage {
+  readonly items: readonly AttemptView[];
+}
+
+/** The curve of one attempt: some hundred points over all of it, oldest first, the newest always among them. */
+export interface ProgressPage {
+  readonly attempt: number;
+  readonly items: readonly Progress[];
+}
+
+/** A recurring job as its owner, or an operator, sees it. */
+export interface RecurringView {
+  readonly id: number;
+  readonly owner: string;
+  readonly team: string;
+  readonly name: string;
+  readonly command: string;
+  readonly cron: string;
+  readonly timezone: string;
+  readonly overlap: Overlap;
+  readonly paused: boolean;
+  readonly added_at: number;
+  readonly next_at: number | null;
+  readonly last_at?: number | null;
+  readonly last_workload?: number | null;
+  readonly last_state?: State | null;
+  readonly last_end?: EndReason | null;
+  readonly last_detail?: string;
+  readonly times?: number;
+}
+
+/** The recurring jobs that the caller may see. */
+export interface RecurringPage {
+  readonly items: readonly RecurringView[];
 }
 
 /** A name that the parameters cell of a notebook sets. */

@@ -126,6 +126,21 @@ describe('a change', () => {
     assert.equal(noted.revision, 10);
   });
 
+  it('keeps what runs in its place, however often it reports', () => {
+    const runs = (id: number, step: number): ReturnType<typeof work> =>
+      work(id, { attempt: 1, progress: { at: NOON, attempt: 1, step } });
+    const before = state({ workloads: [runs(1, 1), runs(2, 1)] });
+    const line: Frame = { type: 'change', change: { revision: 10, changes: [runs(1, 2)] } };
+    const after = fold(before, line, NOON).status?.workloads;
+    assert.deepEqual(
+      after?.map(it_ => [it_.id, it_.progress?.step]),
+      [
+        [1, 2],
+        [2, 1]
+      ]
+    );
+  });
+
   it('gives what waits in the order of the line', () => {
     const queued = (id: number): ReturnType<typeof work> => work(id, { state: 'queued' });
     const before = state({ workloads: [queued(1), queued(2)] });

@@ -71,6 +71,19 @@ describe('the text of a log', () => {
     }
     text.push(encode('\n'));
     assert.ok(text.lines[0].length < MOST_CHARACTERS + 50);
+    assert.match(text.lines[0], /… 9996000 more characters$/);
+  });
+
+  it('shows the last state of a progress bar of five megabytes, as a file or as it comes (biorack/metatlas#658)', () => {
+    const drawn = encode(
+      Array.from({ length: 200_000 }, (_, n) => `\r${n + 1}/200000 it ████`).join('')
+    );
+    assert.ok(drawn.length > 5_000_000);
+    assert.equal(read(drawn).unfinished, '200000/200000 it ████');
+    const parts = Array.from({ length: 6 }, (_, n) => drawn.subarray(n << 20, (n + 1) << 20));
+    assert.equal(read(...parts).unfinished, '200000/200000 it ████');
+    const afterALongLine = read('x'.repeat(100_000), 'y', '\rdone');
+    assert.equal(afterALongLine.unfinished, 'done');
   });
 
   it('has a last line without a line end when nothing more comes', () => {

@@ -4,7 +4,7 @@ import { afterEach, beforeEach, describe, it, mock } from 'node:test';
 import { GpuModel, type ISource, type Memory } from '../src/model';
 import { openAlerts } from '../src/select';
 import type { ISocket } from '../src/stream';
-import type { Frame, WorkloadView } from '../src/types';
+import type { Frame, RecurringView, WorkloadView } from '../src/types';
 import { NOON, status, work } from './builders';
 
 /** A page as far as the model sees it. */
@@ -35,6 +35,8 @@ class Socket implements ISocket {
 class Server {
   sockets: Socket[] = [];
   ended: WorkloadView[] = [];
+  calendars: RecurringView[] = [];
+  askedForRecurring = 0;
 
   connect(): Socket {
     const socket = new Socket();
@@ -52,6 +54,11 @@ class Server {
 
   lately(): Promise<WorkloadView[]> {
     return Promise.resolve([]);
+  }
+
+  recurring(): Promise<RecurringView[]> {
+    this.askedForRecurring += 1;
+    return Promise.resolve(this.calendars);
   }
 
   workload(id: number): Promise<WorkloadView | undefined> {
@@ -216,5 +223,28 @@ describe('the model of a page', () => {
   it('says the time of the server, in steps that all faces share', () => {
     server.socket.say({ type: 'status', status: status({ at: NOON + 3605 }) });
     assert.equal(model.now(), NOON + 3600);
+  });
+
+  it('knows one’s own recurring jobs, the next first, and looks again when one of them led to a job', async () => {
+    const calendar = (id: number, next: number | null, owner = 'ada'): RecurringView =>
+      ({ id, owner, next_at: next }) as RecurringView;
+    server.calendars = [calendar(1, null), calendar(2, 20), calendar(3, 10), calendar(4, 5, 'bob')];
+    server.socket.say({ type: 'status', status: status() });
+    await settle();
+    assert.deepEqual(
+      model.state.recurring.map(it_ => it_.id),
+      [3, 2, 1]
+    );
+    const before = server.askedForRecurring;
+    server.socket.say({ type: 'change', change: { revision: 11, changes: [work(7)] } });
+    await settle();
+    assert.equal(server.askedForRecurring, before);
+    const changes = [work(8, { recurring: 2 })];
+    server.socket.say({ type: 'change', change: { revision: 12, changes } });
+    await settle();
+    assert.equal(server.askedForRecurring, before + 1);
+    mock.timers.tick(60_000);
+    await settle();
+    assert.equal(server.askedForRecurring, before + 2, 'one may be made in a terminal');
   });
 });

@@ -3,7 +3,8 @@ import { describe, it } from 'node:test';
 
 import { fold, type GpuState } from '../src/fold';
 import { isWellEnded, type Notice, notices, together } from '../src/notices';
-import type { WorkloadView } from '../src/types';
+import { Gatherer } from '../src/gather';
+import type { Frame, WorkloadView } from '../src/types';
 import { kernel, NOON, reservation, state, work } from './builders';
 
 function ended(it_: WorkloadView): GpuState {
@@ -103,6 +104,104 @@ describe('a notice to leave', () => {
   it('to others’ work bothers nobody', () => {
     const it_ = reservation(1, { state: 'yielding', notice, is_mine: false });
     assert.deepEqual(notices(state({ workloads: [it_] }), NOON), []);
+  });
+});
+
+describe('a job that comes back by itself', () => {
+  const over = { end: 'failed', ended_at: NOON } as const;
+  const again = (more: Partial<WorkloadView>): Notice => {
+    const [told] = notices(
+      state({ workloads: [work(1, { state: 'queued', attempt: 1, outcome: over, ...more })] }),
+      NOON
+    );
+    return told;
+  };
+
+  it('because others came first says so, as of when it left', () => {
+    const notice = { reason: 'preempted', yield_by: NOON + 60, detail: '' } as const;
+    const leaves = work(1, { state: 'yielding', attempt: 1, notice });
+    const outcome = { ...over, noticed: true };
+    const waits = work(1, { state: 'queued', attempt: 1, preemptions: 1, outcome });
+    const line = (it_: WorkloadView): Frame => ({
+      type: 'change',
+      change: { revision: 11, changes: [it_] }
+    });
+    const now = fold(fold(state({ workloads: [leaves] }), line(leaves), NOON), line(waits), NOON);
+    const [told] = notices(now, NOON);
+    assert.equal(told.message, 'Job 1 (digits) made room for others, and goes on by itself.');
+    assert.deepEqual([told.at, told.tone, told.fades], [NOON, 'info', true]);
+    const ended = { ...waits, state: 'ended', end: 'succeeded' } as const;
+    assert.deepEqual(fold(now, line(ended), NOON).left, {});
+  });
+
+  it('of which this page did not see why it left says no more than it knows', () => {
+    const told = again({ preemptions: 1, outcome: { ...over, noticed: true } });
+    assert.equal(told.message, 'Job 1 (digits) had to leave its GPU, and goes on by itself.');
+  });
+
+  it('after a failure says what failed', () => {
+    const told = again({ failures: 1, detail: 'exit code 3' });
+    assert.equal(told.message, 'Job 1 (digits) is tried again by itself: exit code 3.');
+    assert.deepEqual(told.actions, ['log']);
+  });
+
+  it('and does not, being paused, is a warning that stays', () => {
+    const told = again({ paused: true, detail: 'the folder is gone. It is paused' });
+    assert.deepEqual([told.tone, told.fades], ['warning', false]);
+  });
+
+  it('is told once an attempt, and not before it ever ran', () => {
+    assert.equal(again({ attempt: 4 }).key, '1 again 4');
+    assert.equal(again({ attempt: 0, outcome: null }), undefined);
+  });
+});
+
+describe('an array of a hundred jobs', () => {
+  const member = (index: number, more: Partial<WorkloadView>): Notice => {
+    const it_ = work(100 + index, {
+      state: 'ended',
+      attempt: 1,
+      ended_at: NOON,
+      member: { array: 101, index, of: 100 },
+      ...more
+    });
+    return notices(ended(it_), NOON)[0];
+  };
+
+  it('is told in one notice, whatever becomes of each and however long that takes', () => {
+    const gatherer = new Gatherer();
+    let news = 0;
+    let last = '';
+    for (let index = 1; index <= 100; index += 1) {
+      const end = index % 10 === 0 ? 'failed' : 'succeeded';
+      const found = gatherer.take(member(index, { end }), index * 60_000);
+      assert.equal(found?.group, 'array 101');
+      news += found.isNews ? 1 : 0;
+      last = `${found.notice.tone} ${found.notice.message}`;
+    }
+    assert.equal(news, 3, 'the first end, the first failure, and that all are over');
+    assert.equal(last, 'error Array 101 (digits) of 100 jobs: 90 succeeded, 10 failed.');
+  });
+
+  it('tells the first by itself, and goes by itself as long as nothing failed', () => {
+    const gatherer = new Gatherer();
+    const first = gatherer.take(member(1, { end: 'succeeded' }), 0);
+    assert.equal(first?.notice.message, 'Job 101 (digits) ended: succeeded.');
+    const second = gatherer.take(member(2, { end: 'succeeded' }), 0);
+    assert.deepEqual([second?.notice.tone, second?.notice.fades], ['info', true]);
+  });
+
+  it('of other jobs leaves each failure to itself, and those that went well together', () => {
+    const gatherer = new Gatherer();
+    const alone = (id: number, end: 'failed' | 'succeeded'): Notice =>
+      notices(ended(work(id, { state: 'ended', end, ended_at: NOON })), NOON)[0];
+    assert.equal(gatherer.take(alone(1, 'failed'), 0), null);
+    const first = gatherer.take(alone(2, 'succeeded'), 0);
+    const second = gatherer.take(alone(3, 'succeeded'), 1000);
+    const later = gatherer.take(alone(4, 'succeeded'), 60_000);
+    assert.equal(first?.group, second?.group);
+    assert.notEqual(second?.group, later?.group);
+    assert.equal(second?.notice.message, '2 jobs ended: all succeeded.');
   });
 });
 

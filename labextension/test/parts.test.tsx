@@ -138,7 +138,15 @@ describe('what ended lately', () => {
 });
 
 describe('the dialog for a job', () => {
-  const typed: IJobText = { devices: '2', hours: '', queue: '', name: 'x', words: '--lr 1' };
+  const typed: IJobText = {
+    devices: '2',
+    hours: '',
+    queue: '',
+    name: 'x',
+    words: '--lr 1',
+    parameters: {},
+    more: ''
+  };
 
   it('says what is wrong with what is typed', () => {
     const wrong = (more: Partial<IJobText>): string => jobFlaw({ ...typed, ...more }, status());
@@ -156,6 +164,7 @@ describe('the dialog for a job', () => {
     const found = html(
       <JobFields
         isNotebook={false}
+        notebook={null}
         queues={[]}
         status={status()}
         begin={typed}
@@ -295,5 +304,11 @@ describe('drawings', () => {
   it('break a curve where a value is missing', () => {
     assert.equal(curve([0, 100, null, 50], 5).replace(/[\d. ]/g, ''), 'MLM');
     assert.equal(curve([], 5), '');
+  });
+
+  it('of any number fit between its lowest and its highest; one that never moves is in the middle', () => {
+    const heights = (path: string): string[] => [...path.matchAll(/ ([\d.]+)/g)].map(it_ => it_[1]);
+    assert.deepEqual(heights(curve([-2, 0, 2], 3, [-2, 2])), ['15.0', '8.0', '1.0']);
+    assert.deepEqual(heights(curve([7, 7], 2, [7, 7])), ['8.0', '8.0']);
   });
 });

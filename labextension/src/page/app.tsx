@@ -1,6 +1,7 @@
 /** The page: its head, and below it what a person sees of the GPUs, or what an operator sees of them. */
 import * as React from 'react';
 
+import { Looking } from '../looking';
 import type { GpuModel } from '../model';
 import { Panel } from '../panel';
 import { type Run, Section } from '../parts';
@@ -40,7 +41,7 @@ export function pageTitle(state: GpuState): string {
 
 /** What is left to show when the login is over: who comes next to this screen need not be who had signed in. */
 export function stillShown(state: GpuState): GpuState {
-  return state.link === 'expired' ? { ...state, status: null, recent: [] } : state;
+  return state.link === 'expired' ? { ...state, status: null, recent: [], recurring: [] } : state;
 }
 
 /** All of the page. */
@@ -72,17 +73,19 @@ export function App(props: IAppOptions): React.JSX.Element {
       {isOperating ? (
         <Operate state={state} roll={roll} now={now} run={run} />
       ) : (
-        <Panel
-          state={state}
-          now={now}
-          run={run}
-          ways={{
-            reserve: <Start spawn={data.spawn} />,
-            begin:
-              'Start a server with GPUs, or send a job to the queue from a notebook or a terminal.',
-            without: 'Work can still wait in the queue.'
-          }}
-        />
+        <Looking.Provider value={model.api}>
+          <Panel
+            state={state}
+            now={now}
+            run={run}
+            ways={{
+              reserve: <Start spawn={data.spawn} />,
+              begin:
+                'Start a server with GPUs, or send a job to the queue from a notebook or a terminal.',
+              without: 'Work can still wait in the queue.'
+            }}
+          />
+        </Looking.Provider>
       )}
       {state.link !== 'expired' && <Overlay face={face} model={model} />}
     </div>

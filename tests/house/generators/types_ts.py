@@ -27,7 +27,10 @@ _HEAD = """\
  */
 """
 #: What a page sends or gets; all that these mention comes along.
-ROOTS = (documents.Error, ours.Frame, ours.KernelList, ours.PinAnswer, ours.Hello, ours.FileJobView, ours.NotebookView)
+ROOTS = (
+    documents.Error, ours.Frame, ours.KernelList, ours.PinAnswer, ours.Hello, ours.FileJobView, ours.NotebookView,
+    histories.AttemptPage, histories.ProgressPage, histories.RecurringPage,
+)  # fmt: skip
 BODIES = (ours.KernelAsk, ours.PinBody, ours.FileJob, bodies.SubmitBody, bodies.ExtendBody, bodies.ReleaseBody)
 
 _MODULES = (states, jobs, nouns, devices, recurring, bodies, documents, histories, notebooks, ours)
