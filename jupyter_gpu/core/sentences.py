@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from ..model import Ask, Caller, Device, Kind, State, WaitingReason, Workload, World
 from ..units import bytes_apart, format_at, format_bytes, format_seconds, format_when
+from .advice import advice
 from .names import may_see_names
 from .outlook import expected_start_at
 from .placement import avoided, free_bytes, has_room, in_order, is_well, suits
@@ -29,9 +30,11 @@ def _of_state(world: World, it: Workload, caller: Caller, now: float, ahead: int
     if it.state is State.QUEUED:
         return _why_waiting(world, it, caller, now, ahead or 0)
     # Words about it are its owner's, and who handles others' work.
-    detail = it.detail if it.owner == caller.name or caller.is_operator else ""
+    is_theirs = it.owner == caller.name or caller.is_operator
+    detail = it.detail if is_theirs else ""
     if it.state is State.ENDED:
-        return f"It ended: {it.end}" + (f" ({detail})." if detail else ".")
+        said = f"It ended: {it.end}" + (f" ({detail})." if detail else ".")
+        return " ".join(filter(None, (said, advice(world, it) if is_theirs else "")))
     if it.state is State.YIELDING:
         if it.outcome is not None:
             return f"It is over; its devices are being checked before anybody else gets them.{_left_text(world, it)}"

@@ -96,7 +96,8 @@ def test_a_job_that_would_never_start_is_said_to():
 
     assert (found.workload.end, found.starts_now) == (EndReason.DEPENDENCY_UNMET, 0)
     assert found.workload.reason == (
-        "It ended: dependency-unmet (job 1 failed, and job 2 was to come after its success)."
+        "It ended: dependency-unmet (job 1 failed, and job 2 was to come after its success). "
+        "`jupyter gpu again` runs such a job all the same, after nothing."
     )
 
 

@@ -36,10 +36,19 @@ it asked for 124.68 GiB; it shared the GPU with processes 608946 and 734147; (jh
 CUDA out of memory. Tried to allocate 124.68 GiB. GPU 0 has a total capacity of 95.22 GiB of which 51.23 GiB is
 free. Process 608946 has 14.91 GiB memory in use. Process 734147 has 29.07 GiB memory in use.
 
+it asked for 22.78 GiB; it held 18.73 GiB by then; (murong-xu/CADS#4)
+torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 22.78 GiB. GPU 0 has a total capacity of 31.47 GiB of
+which 12.73 GiB is free. Including non-PyTorch memory, this process has 18.73 GiB memory in use. Of the allocated memory
+9.08 GiB is allocated by PyTorch, and 9.35 GiB is reserved by PyTorch but unallocated.
+
+it asked for 2.26 GiB; it held 781.59 MiB by then; (pytorch/pytorch#59778)
+CUDA out of memory. Tried to allocate 2.26 GiB (GPU 0; 6.00 GiB total capacity; 781.59 MiB already allocated; 3.03 GiB
+free; 1.24 GiB reserved in total by PyTorch)
+
 it asked for 4.44 GiB; (patrickbryant1/AFProfile#8)
 jaxlib.xla_extension.XlaRuntimeError: RESOURCE_EXHAUSTED: Out of memory while trying to allocate 4770354232 bytes.
 
-it asked for 768.00 MiB; the limit was its own memory pool's, 1.00 GiB, not the GPU's; (cupy/cupy#7678)
+the limit was its own memory pool's, 1.00 GiB, not the GPU's; it held 512.00 MiB by then; (cupy/cupy#7678)
 cupy.cuda.memory.OutOfMemoryError: Out of memory allocating 805,306,368 bytes (allocated so far: 536,870,912 bytes,
 limit set to: 1,073,741,824 bytes).
 
@@ -88,7 +97,7 @@ def test_gpu_memory(line):
 
 @pytest.mark.parametrize("case", SIZES.split("\n\n"))
 def test_how_much_was_asked_for_and_who_else_was_there(case):
-    """The size in each framework's wording, the others on the card, and a limit that was the program's own."""
+    """What it asked for and held in each framework's words, others on the card, and a limit of the program's own."""
     told, *lines = case.splitlines()
     line = " ".join(lines)
     end, detail = judge(1, None, b"epoch 1\n" + line.encode() + b"\nbye\n", 0)

@@ -1,4 +1,4 @@
-"""What a GPU out-of-memory line says beside the fact: how much was asked for, who else is there, whose limit it was.
+"""What a GPU out-of-memory line says beside the fact: how much was asked for and held, who else is there, whose limit.
 
 Every framework says it in its own way, and none says all. Pure; the launcher imports it.
 """
@@ -22,6 +22,10 @@ _TYPE_BYTES = {
 _OTHERS = re.compile(r"\bProcess (\d+) has [\d.]+ [KMGT]?i?B memory in use")
 #: "limit set to: 1,073,741,824 bytes": CuPy's pool, which has a limit only where the program sets one.
 _LIMIT = re.compile(r"limit set to: ([\d,]+) bytes")
+#: "this process has 22.53 GiB memory in use" and before 2.1 "5.20 GiB already allocated": PyTorch; "allocated so far:
+#: 536,870,912 bytes": CuPy. With what it asked for it is the least that it needs.
+_HELD = re.compile(r"this process has ([\d.]+ [KMGT]?i?B) memory in use|; ([\d.]+ [KMGT]?i?B) already allocated")
+_HELD_BYTES = re.compile(r"allocated so far: ([\d,]+) bytes")
 _MOST_DIGITS = 20
 _MOST_NAMED = 8
 
@@ -38,7 +42,16 @@ def describe(line: str) -> str:
         who = "process" if len(others) == 1 else "processes"
         named = " and ".join(others) if len(others) <= 2 else ", ".join(others[:_MOST_NAMED])  # noqa: PLR2004 - two
         parts.append(f"it shared the GPU with {who} {named}")
+    if held := _held(line):
+        parts.append(f"it held {held} by then")
     return "".join(f"; {part}" for part in parts)
+
+
+def _held(line: str) -> str | None:
+    if told := _HELD.search(line):
+        return told[1] or told[2]
+    told = _HELD_BYTES.search(line)
+    return _size(_number(told[1])) if told and len(told[1]) <= _MOST_DIGITS else None
 
 
 def _asked(line: str) -> str | None:
