@@ -1,4 +1,4 @@
-"""What is asked about jobs beside their lives: what they come after, attempts, progress, record, calendars. Pure."""
+"""What is asked about jobs beside their lives: chains, attempts, progress, record, calendars, reports. Pure."""
 
 from __future__ import annotations
 
@@ -16,11 +16,14 @@ from ..model import (
     RecurringBody,
     RecurringPage,
     RecurringView,
+    ReportBy,
+    ReportOf,
+    ReportView,
     SubmitBody,
     WorkloadPage,
     WorkloadView,
 )
-from .calls import Call, reading
+from .calls import MANY_SECONDS, Call, reading
 
 _encode = msgspec.json.Encoder().encode
 _dry, _workload, _recurring = reading(DryRunView), reading(WorkloadView), reading(RecurringView)
@@ -70,6 +73,20 @@ def record(workload_id: int, name: str) -> Call[bytes]:
 
 def _bytes(body: bytes, _: Mapping[str, str]) -> bytes:
     return body
+
+
+def report(
+    *,
+    since_seconds: float | None = None,
+    begin_at: float | None = None,
+    end_at: float | None = None,
+    by: ReportBy | str | None = None,
+    of: ReportOf | str | None = None,
+) -> Call[ReportView]:
+    """GET /report."""
+    asked = {"since": since_seconds, "from": begin_at, "to": end_at, "by": by, "of": of}
+    params = tuple((name, str(value)) for name, value in asked.items() if value is not None)
+    return Call("GET", "/report", reading(ReportView), params, timeout_seconds=MANY_SECONDS, may_repeat=True)
 
 
 def recurring() -> Call[RecurringPage]:

@@ -1,4 +1,4 @@
-"""What AsyncClient asks about jobs beside their lives: chains, attempts, progress, record, calendars."""
+"""What AsyncClient asks about jobs beside their lives: chains, attempts, progress, record, calendars, reports."""
 
 from __future__ import annotations
 
@@ -16,6 +16,9 @@ from ..model import (
     ProgressPage,
     RecurringBody,
     RecurringView,
+    ReportBy,
+    ReportOf,
+    ReportView,
     SubmitBody,
     WorkloadView,
 )
@@ -62,6 +65,23 @@ class AsksOfJobsAsync:
     async def record(self, workload_id: int, name: str) -> bytes:
         """What was kept at submission: "script", "diff", "packages", as the job's `kept` names them."""
         return await self._send(calls.record(workload_id, name))
+
+    async def report(
+        self,
+        *,
+        since_seconds: float | None = None,
+        begin_at: float | None = None,
+        end_at: float | None = None,
+        by: ReportBy | str | None = None,
+        of: ReportOf | str | None = None,
+    ) -> ReportView:
+        """What some time was spent on, the last seven days if nothing is said; of all work for operators, else yours.
+
+        `by` gives rows of each user, team, queue or end. `of="all"` is all work for others too, whose names may be left
+        out; `of="own"` yours alone.
+        """
+        call = calls.report(since_seconds=since_seconds, begin_at=begin_at, end_at=end_at, by=by, of=of)
+        return await self._send(call)
 
     async def recurring(self) -> tuple[RecurringView, ...]:
         """Your recurring jobs; an operator sees all."""

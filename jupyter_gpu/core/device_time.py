@@ -27,8 +27,6 @@ class DeviceTimes:
         self._begin, self._end = ms(begin), ms(end)
         self._stretches: dict[str, list[_Stretch]] = {}
         self._memory: dict[str, int | None] = {}
-        #: The first instant of which something is known; None where nothing is.
-        self.known_from: float | None = None
         since: dict[str, tuple[int, bool] | None] = {}
         for event in events:
             self._read(since, event)
@@ -40,8 +38,6 @@ class DeviceTimes:
         """Let a device be from now on as the event says."""
         if ms(event.at) > self._end:
             return
-        if self.known_from is None:
-            self.known_from = event.at
         at = ms(event.at)
         if isinstance(event, DeviceAppeared):
             device = event.device

@@ -87,6 +87,8 @@ class Reckoning:
     ) -> None:
         """Begin with the events of all devices, however old. `named` says of whose work the reader may know whose."""
         self.begin, self.end = begin, end
+        #: How many were taken in.
+        self.lives = 0
         self._devices = DeviceTimes(devices, begin, end)
         self._by, self._named = by, named
         self._whole = _Sum()
@@ -102,6 +104,7 @@ class Reckoning:
         """Take in one life, with the events of it that `OF_A_PAST` names, in order. Others' times are left out."""
         if life.submitted_at > self.end or (life.ended_at is not None and life.ended_at <= self.begin):
             return
+        self.lives += 1
         past = past_of(life, events)
         end = life.end if life.ended_at is not None and life.ended_at <= self.end else None
         if end is None:

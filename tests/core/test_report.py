@@ -489,7 +489,7 @@ def test_a_busy_lab_has_something_of_everything():
     found = [report(busy(seed)) for seed in range(12)]
 
     assert sum(it.spent.repeated_device_seconds for it in found) > HOUR
-    assert sum(it.spent.preemptions for it in found) > 10
+    assert sum(it.spent.preemptions for it in found) > 5
     assert {"failed", "lost"} <= {kind for it in found for kind in it.failures}
     assert {"succeeded", "failed"} <= {end for it in found for end in it.job_ends}
     assert any(0 < it.device_time.there_seconds < 3 * (it.end_at - BEGIN) for it in found), (

@@ -67,6 +67,8 @@ class Api(Application):
         self.is_closing = False
         #: Caller -> whose request of theirs is being made.
         self._turns: weakref.WeakValueDictionary[str, asyncio.Lock] = weakref.WeakValueDictionary()
+        #: Whose report is being made: of all callers one at a time.
+        self.reporting = asyncio.Lock()
         self._under_way: weakref.WeakSet[Base] = weakref.WeakSet()
         self._is_through = asyncio.Event()
 

@@ -52,6 +52,7 @@ from .offers import Offers
 from .openapi import document
 from .records import Record
 from .recurring import RecurringFire, RecurringJob, RecurringJobs, RecurringLetGo, RecurringPause
+from .reports import Report
 from .servers import hear_server
 from .stream import Fanout, Stream
 from .submissions import SUBMIT_BYTES, Accepting, AskQuery, Submissions
@@ -323,6 +324,7 @@ ROUTES: list[tuple[str, type[Base]]] = [
     ("/devices/([^/]+)/uncordon", UncordonHandler),
     ("/devices/([^/]+)/drain", DrainHandler),
     ("/quota", Quota),
+    ("/report", Report),
     ("/offers", Offers),
     ("/broker", Broker),
     ("/broker/stop", Stop),

@@ -3,12 +3,25 @@
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
-from ...core.events import DeviceAppeared, DeviceForgotten
+from ...core.events import DeviceAppeared, DeviceForgotten, Event
+from ...core.past import OF_A_PAST, Life
 from ...model import Kind, Policy, State, Workload
 from .faults import said_plainly
-from .rows import Record, Touched, decode_policy, decode_workload, record_of, tag_of, workloads_of
+from .rows import (
+    Record,
+    Touched,
+    decode_event,
+    decode_life,
+    decode_policy,
+    decode_workload,
+    record_of,
+    tag_of,
+    workloads_of,
+)
 
 #: After these a listener shows all devices anew.
 _WHICH_DEVICES = frozenset({tag_of(DeviceAppeared), tag_of(DeviceForgotten)})
@@ -20,6 +33,26 @@ _TOUCHED_SINCE = """
     WHERE number >= ? ORDER BY number LIMIT ?
 """
 _EVENTS_OF = "SELECT number, policy, body FROM events WHERE workload = ? AND number > ? ORDER BY number LIMIT ?"
+#: As the index says it, so that it is used.
+_OF_DEVICES = """
+    SELECT number, policy, body FROM events
+    WHERE kind IN ('device-appeared', 'device-forgotten', 'device-marked') AND number > ? ORDER BY number LIMIT ?
+"""
+#: A body stays on the disk where the workload is not of the window; there are far more of those.
+_LIVES = """
+    SELECT id, CASE WHEN submitted_at <= :end AND (ended_at IS NULL OR ended_at > :begin)
+        AND (:owner IS NULL OR owner = :owner) THEN body END
+    FROM workloads WHERE id > :after ORDER BY id LIMIT :most
+"""
+# Only names of kinds are put together here.
+_PAST_OF = (
+    "SELECT body FROM events WHERE workload = ? AND kind IN ("  # noqa: S608
+    + ", ".join(f"'{tag_of(kind)}'" for kind in OF_A_PAST)
+    + ") ORDER BY number"
+)
+#: So much is looked at in one turn at most, of which there are many: some ten milliseconds, and commits in between.
+_LIVES_TOGETHER = 2_000
+_LIVES_BYTES = 512 << 10
 
 
 class History:
@@ -84,6 +117,36 @@ class History:
         with said_plainly(self.path):
             rows = self._db.execute(query, {**values, "after": after, "limit": limit})
             return [decode_workload(body) for (body,) in rows]
+
+    def of_devices(self, after: int = 0, limit: int = 1000) -> list[Record]:
+        """When devices came, went or were marked, after event `after`, oldest first."""
+        return self._records(_OF_DEVICES, (after, limit))
+
+    def lives(
+        self,
+        after: int,
+        take: Callable[[Life, list[Event]], None],
+        *,
+        begin: float,
+        end: float,
+        owner: str | None = None,
+    ) -> int | None:
+        """Give some of the workloads that were there in (begin, end], each with its past, by id from `after` on.
+
+        The answer is where to go on; None at the end.
+        """
+        asked = {"begin": begin, "end": end, "owner": owner, "after": after, "most": _LIVES_TOGETHER}
+        looked_at = size = 0
+        with said_plainly(self.path), closing(self._db.execute(_LIVES, asked)) as rows:
+            for last, body in rows:
+                looked_at += 1
+                if body is not None:
+                    past = [text for (text,) in self._db.execute(_PAST_OF, (last,))]
+                    take(decode_life(body), [decode_event(text) for text in past])
+                    size += len(body) + sum(map(len, past))
+                if size > _LIVES_BYTES or looked_at == _LIVES_TOGETHER:
+                    return int(last)
+        return None
 
     def policy(self, digest: str) -> Policy | None:
         """The rules that a digest on an event means, if this store has seen them."""

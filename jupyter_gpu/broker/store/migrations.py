@@ -26,6 +26,15 @@ def m002_recurring(db: sqlite_utils.Database) -> None:
     )
 
 
+@MIGRATIONS()
+def m003_of_devices(db: sqlite_utils.Database) -> None:
+    """Which devices there were when is found without a look at every event; they are few among many."""
+    db.conn.execute(
+        "CREATE INDEX events_of_devices ON events (number) "
+        "WHERE kind IN ('device-appeared', 'device-forgotten', 'device-marked')"
+    )
+
+
 def known_names() -> set[str]:
     """The migrations of this version; a file that has more is newer."""
     empty = sqlite_utils.Database(memory=True, execute_plugins=False)

@@ -18,6 +18,7 @@ from ...core.events import (
     RecurringRemoved,
     Submitted,
 )  # fmt: skip
+from ...core.past import Life
 from ...model import Device, Policy, Recurring, Workload, World
 
 UsageKey = tuple[str, str, str, str]
@@ -53,7 +54,8 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
 
 
 _encode = msgspec.json.Encoder().encode
-_decode_event = msgspec.json.Decoder(AnyEvent).decode
+decode_event = msgspec.json.Decoder(AnyEvent).decode
+decode_life = msgspec.json.Decoder(Life).decode
 decode_workload = msgspec.json.Decoder(Workload).decode
 decode_device = msgspec.json.Decoder(Device).decode
 decode_recurring = msgspec.json.Decoder(Recurring).decode
@@ -83,7 +85,7 @@ def workloads_of(workload: int | None, body: str | None) -> Iterable[int]:
     """As `workload_of`, and those of an explained event, from its columns; of others no body is needed."""
     if workload is not None:
         return (workload,)
-    event = None if body is None else _decode_event(body)
+    event = None if body is None else decode_event(body)
     return event.reasons if isinstance(event, Explained) else ()
 
 
@@ -103,7 +105,7 @@ def event_row(record: Record) -> Row:
 def record_of(row: tuple[int, str, str]) -> Record:
     """Read a record back from its number, policy and body."""
     number, digest, body = row
-    return Record(number, digest, _decode_event(body))
+    return Record(number, digest, decode_event(body))
 
 
 def workload_row(it: Workload, changed: int) -> Row:
