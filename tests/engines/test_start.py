@@ -150,7 +150,7 @@ async def test_a_job_is_a_session_of_its_own_with_default_signals(tmp_path):
 
 @scenario
 async def test_core_dumps_are_off_unless_asked_for(tmp_path):
-    """A crash leaves no gigabytes behind: gpustack/gpustack#3094."""
+    """A crash leaves no gigabytes behind: gpustack/gpustack#3094, ai-dynamo/aiconfigurator#587."""
     most = resource.getrlimit(resource.RLIMIT_CORE)[1]
     async with bench(tmp_path) as it:
         crash = await it.run("bash", "-c", "ulimit -c; kill -SEGV $$")

@@ -185,7 +185,10 @@ def test_only_the_end_of_the_log_is_evidence():
 
 
 def test_137_is_no_proof():
-    """A signal and an exit code are told apart; host memory needs a counter: cortexlabs/cortex#1806."""
+    """A signal is told apart from an exit code, and host memory needs a counter.
+
+    cortexlabs/cortex#1806, Blackwellboy/model-serving-minefield#28.
+    """
     assert judge(None, 9, b"", 0) == ("failed", "killed by signal 9")
     assert judge(137, None, b"", 0) == ("failed", "exit code 137 (looks like signal 9)")
     assert judge(137, None, b"Killed", 1)[0] == "host-oom"
