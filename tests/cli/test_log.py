@@ -216,7 +216,7 @@ HEAD = "device 0 in this job = GPU 0 (NVIDIA A100-SXM4-80GB, GPU-0aaaaaaa-0000-4
 
 @pytest.mark.parametrize("words", [[], ["--follow"]])
 def test_whose_device_zero_is_said_above_the_log(words):
-    """A job counts its GPUs from 0, whichever they are: justanhduc/task-spooler#73, jax-ml/jax#12721. It is said beside."""
+    """A job counts its GPUs from 0, whichever they are: justanhduc/task-spooler#73, jax-ml/jax#12721."""
     terminal = Terminal(tty=True, width=200)
     terminal.client.log_chunks = [b"cuda:0\n", b"loss 1\n"]
 
