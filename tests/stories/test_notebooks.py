@@ -13,6 +13,7 @@ import pytest
 
 from jupyter_gpu.client import Client
 from jupyter_gpu.model import Ask, Kind, SubmitBody, WorkloadView, unpack_bytes
+from jupyter_gpu.spawn import start_broker
 from tests.notebooks.ground import a_cell, write_notebook
 
 from .preempt_and_resume import EVENTS, POLICY, named
@@ -153,3 +154,27 @@ def test_nothing_that_it_prints_is_lost_while_nobody_looks(tmp_path: Path) -> No
     assert seen == whole
     assert lines in whole.decode()
     assert printed(results_of(it, folder)) == ["begun\n", lines]
+
+
+def test_a_broker_that_is_killed_costs_a_notebook_nothing(tmp_path: Path) -> None:
+    """Each cell runs once, and the next broker knows how it ended and how far it came."""
+    folder = tmp_path / "work"
+    folder.mkdir()
+    waits = "import os, time\nopen('ran', 'a').write('x')\nwhile not os.path.exists('go'): time.sleep(0.01)"
+    write_notebook(folder / "train.ipynb", "print('begun')", waits, "print('end')")
+    with a_broker(tmp_path / "b", devices=1, policy={}) as broker:
+        it, _ = submit(broker, folder, "--gpus", "1", "train.ipynb")
+        until((folder / "ran").exists, "the second cell runs")
+
+        os.kill(broker.pid, signal.SIGKILL)
+        (folder / "go").touch()
+        until(lambda: printed(results_of(it, folder))[2] == "end\n", "it ends while there is no broker")
+        start_broker([], environ=broker.environment)
+        with Client(environ=broker.environment) as client:
+            ended = client.wait(it.id, until="ended", timeout_seconds=60)
+            progress = client.progress(it.id).items[-1]
+
+    assert (ended.end, ended.attempt) == ("succeeded", 1)
+    assert (progress.step, progress.of) == (3, 3)
+    assert (folder / "ran").read_text() == "x"
+    assert printed(results_of(it, folder)) == ["begun\n", "", "end\n"]
