@@ -49,6 +49,7 @@ VERBS: dict[str, dict[str, tuple[str, str]]] = {
         "checkpoints": ("checkpoints", "Show what trainings have saved, and remove what is old."),
         "quota": ("see", "Show what you hold, use and have left."),
         "devices": ("see", "List the GPUs with their UUIDs."),
+        "report": ("report", "Show what was used, who waited, what was lost."),
     },
     "Change": {
         "wait": ("act", "Wait until workloads have ended or hold their GPUs."),
@@ -77,7 +78,7 @@ _MEANT = {
     "list": "queue", "ls": "queue", "ps": "queue", "top": "status", "logs": "log", "tail": "log", "kill": "cancel",
     "stop": "cancel", "rm": "cancel", "run": "submit", "start": "let-go", "resume": "let-go", "hold": "pause",
     "info": "show", "inspect": "show", "gpus": "devices", "free": "release", "cron": "recurring",
-    "crontab": "recurring", "schedule": "recurring",
+    "crontab": "recurring", "schedule": "recurring", "stats": "report", "usage": "report", "sreport": "report",
 }  # fmt: skip
 
 

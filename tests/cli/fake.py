@@ -16,6 +16,7 @@ from jupyter_gpu.model import (
     Condition,
     Dependency,
     DevicePage,
+    DeviceTime,
     DeviceView,
     DryRunView,
     EndReason,
@@ -24,6 +25,7 @@ from jupyter_gpu.model import (
     Holder,
     JobSpec,
     Kind,
+    LossView,
     MarkedView,
     Member,
     Notice,
@@ -35,10 +37,14 @@ from jupyter_gpu.model import (
     QuotaView,
     RecurringBody,
     RecurringView,
+    ReportView,
+    Spent,
+    SpentRow,
     State,
     Status,
     SubmitBody,
     WaitingReason,
+    WaitsView,
     WorkloadView,
 )
 
@@ -96,6 +102,57 @@ def recurring(number: int = 15, **more) -> RecurringView:
         "next_at": NOW + HOUR,
     }  # fmt: skip
     return RecurringView(**words | more)
+
+
+def report(**more) -> ReportView:
+    """Make one of a week of four GPUs, all work."""
+    spent = {
+        "jobs": 412, "reservations": 40, "leased_device_seconds": 400.0 * HOUR, "worked_device_seconds": 350.0 * HOUR,
+        "repeated_seconds": 3.0 * HOUR, "repeated_device_seconds": 3.5 * HOUR, "repeated_share": 0.01,
+        "preemptions": 14, "failures": 21, "failures_per_device_hour": 0.06,
+    }  # fmt: skip
+    words = {
+        "of": "all",
+        "begin_at": NOW - 7 * 24 * HOUR,
+        "end_at": NOW,
+        "device_time": DeviceTime(
+            devices=4, there_seconds=672.0 * HOUR, unusable_seconds=24.0 * HOUR, leased_seconds=400.0 * HOUR,
+            leased_share=400 / 672,
+        ),
+        "spent": Spent(**spent),
+        "job_ends": {"succeeded": 380, "failed": 12, "gpu-oom": 8},
+        "reservation_ends": {"released": 35, "expired": 4},
+        "jobs_unfinished": 12,
+        "reservations_unfinished": 1,
+        "failures": {"failed": 13, "gpu-oom": 8},
+        "longest_loss": LossView(seconds=599.0, at=NOW - 48 * HOUR, workload=12, owner="ada"),
+        "idle_given_back": 3,
+        "idle_given_back_device_seconds": 4.5 * HOUR,
+        "waits": (
+            WaitsView(
+                queue="interactive", granted=40, median_seconds=0.0, p90_seconds=60.0, longest_seconds=840.0,
+                waiting=0, waiting_longest_seconds=None, left_out=0,
+            ),
+            WaitsView(
+                queue="training", granted=400, median_seconds=720.0, p90_seconds=3.0 * HOUR,
+                longest_seconds=26.5 * HOUR, waiting=10, waiting_longest_seconds=5.0 * HOUR, left_out=20,
+            ),
+        ),
+        "by": None,
+        "rows": (),
+        "notes": ("How busy the GPUs were is not kept.",),
+    }  # fmt: skip
+    return ReportView(**words | more)
+
+
+def report_row(name: str, hours: float, **more) -> SpentRow:
+    """Make one of its rows."""
+    words = {
+        "name": name, "jobs": 3, "reservations": 1, "leased_device_seconds": hours * HOUR,
+        "worked_device_seconds": hours * HOUR, "repeated_seconds": 0.0, "repeated_device_seconds": 0.0,
+        "repeated_share": 0.0, "preemptions": 0, "failures": 0, "failures_per_device_hour": 0.0,
+    }  # fmt: skip
+    return SpentRow(**words | more)
 
 
 def lab() -> Status:
@@ -335,6 +392,11 @@ class FakeClient:
             for step in range(1, 11)
         )
         return ProgressPage(attempt=attempt or 2, items=tuple(points))
+
+    def report(self, *, since_seconds=None, begin_at=None, end_at=None, by=None, of=None) -> ReportView:
+        self._called("report", since_seconds, begin_at, end_at, by, of)
+        answer = self.answers.get("report")
+        return answer if isinstance(answer, ReportView) else report()
 
     def attempts(self, workload_id: int) -> tuple[AttemptView, ...]:
         self._called("attempts", workload_id)

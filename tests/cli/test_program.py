@@ -127,7 +127,7 @@ def test_completion_through_the_shells_protocol():
 
     found = start(PROGRAM, env=os.environ | asked)
 
-    assert found.stdout.split() == ["plain,reserve", "plain,recurring", "plain,release"]
+    assert found.stdout.split() == ["plain,reserve", "plain,recurring", "plain,report", "plain,release"]
     assert found.stderr == ""
 
 
