@@ -103,8 +103,11 @@ class _WholeFiles(LocalHandler):
         digest = hashlib.sha256(os.fsencode(place.name)).hexdigest()[:16]
         # One name for each result, so that what a killed attempt left is written over by the next one.
         part = place.with_name(f".{digest}.ipynb-part")
-        part.write_text(buf, encoding="utf-8")
-        part.replace(place)
+        try:
+            part.write_text(buf, encoding="utf-8")
+            part.replace(place)
+        except OSError as error:  # by the name that its owner knows
+            raise OSError(error.errno, error.strerror, path) from None
 
 
 class _Client(PapermillNotebookClient):

@@ -137,6 +137,13 @@ def test_a_busy_device_is_not_out_of_memory(line):
     assert detail.endswith(line)
 
 
+def test_a_disk_that_is_read_only_is_not_full():
+    """Room would not help, and neither would another run."""
+    end, detail = judge(1, None, b"OSError: [Errno 30] Read-only file system: 'digits-out.ipynb'\n", 0)
+    assert end == "failed"
+    assert "a disk that it writes to is read-only, so another run ends the same way: let it write elsewhere" in detail
+
+
 def test_a_fork_after_cuda_is_the_programs_own():
     """And it is said that another run ends the same way: huggingface/accelerate#940, huggingface/accelerate#1293."""
     line = (

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import pytest
 
-from jupyter_gpu.core.events import Amended, Submitted
+from jupyter_gpu.core.events import Amended, Ended, Submitted
 from jupyter_gpu.model import Cancel, Dependency, EndReason
 from tests.faults.house import House, job
 
@@ -74,3 +74,27 @@ def test_a_pipeline_survives_a_kill(make_house: Callable[..., House], place: str
     check_the_pipeline(house, play_the_pipeline(house))
     # Commits that happen to come together are one: of the last ones there may be none.
     assert house.starts > 1 or n > COMMITS_OF_THE_STORY - 4, "nobody was killed"
+
+
+COMMITS_OF_A_CANCEL = 5
+
+
+@pytest.mark.parametrize("place", ["before-commit", "after-commit"])
+@pytest.mark.parametrize("n", range(1, COMMITS_OF_A_CANCEL + 1))
+def test_an_array_is_cancelled_whole_or_not_at_all(house: House, place: str, n: int) -> None:
+    """One commit has the ends of all that wait: a broker that dies there leaves all of them or none."""
+    house.start(f"{place}:{n}")
+    seeds = tuple({"seed": str(seed)} for seed in range(5))
+    (first,) = house.submit(job(house, ("sleep", "600"), key="sweep", array=seeds))
+    house.wait("started", first)
+    ids = range(first, first + len(seeds))
+    house.commands(Cancel(workload=ids[2], by="ada", array=True))
+    ended = house.wait("ended", *ids)
+
+    assert {it.end for it in ended} == {EndReason.CANCELLED}
+    assert [it.attempt for it in ended] == [1, 0, 0, 0, 0]
+    assert house.starts > 1 or n == COMMITS_OF_A_CANCEL, "nobody was killed"
+    house.kill()
+    over = [number for number, event in enumerate(house.events()) if isinstance(event, Ended)]
+    assert over[:4] == [*range(over[0], over[0] + 4)]
+    assert house.stored().line == []

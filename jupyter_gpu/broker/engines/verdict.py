@@ -61,6 +61,7 @@ _BUSY = re.compile(
 # The runner of notebooks says it as its last words.
 _KERNEL_GONE = re.compile(rb"^The kernel (?:died|ended) \([^\n]* in cell \d+ of \d+", re.MULTILINE)
 _NO_KERNEL = re.compile(rb"^The kernel '[^\n]*' did not start", re.MULTILINE)
+_READ_ONLY = re.compile(rb"Read-only file system|\[Errno 30\]|os error 30\b|\bEROFS\b", re.IGNORECASE)
 _FORKED = re.compile(rb"Cannot re-initialize CUDA in forked subprocess")
 
 _ENDS = (("gpu-oom", _GPU_OOM), ("disk-full", _DISK_FULL), ("device-lost", _HARDWARE))
@@ -69,6 +70,7 @@ _HINTS = {
     " and another process holds it (`nvidia-smi -q -d COMPUTE` names the mode)",
     _FORKED: "it used CUDA before it forked, so another run ends the same way: touch CUDA only in the workers, or start"
     " them with the spawn method",
+    _READ_ONLY: "a disk that it writes to is read-only, so another run ends the same way: let it write elsewhere",
     _KERNEL_GONE: "the kernel of the notebook was gone while cells were left",
     _NO_KERNEL: "no cell of the notebook has run",
 }
