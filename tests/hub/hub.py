@@ -73,7 +73,7 @@ c.Authenticator.admin_users = {{"root"}}
 c.JupyterHub.load_groups = {groups!r}
 c.JupyterHub.spawner_class = "simple"
 c.SimpleLocalProcessSpawner.home_dir_template = {homes!r}
-c.Spawner.args = ["--allow-root", "--LabApp.expose_app_in_browser=True"]
+c.Spawner.args = ["--allow-root", {lab!r}]
 c.Spawner.poll_interval = 2
 c.Spawner.http_timeout = c.Spawner.start_timeout = 60
 c.Spawner.environment = {environment!r}
@@ -92,6 +92,8 @@ setup_hub(
 )
 c.JupyterHub.services[-1]["environment"].update({seen!r})
 """
+_LAB = "--LabApp.expose_app_in_browser=True"
+_NO_LAB = '--ServerApp.jpserver_extensions={"jupyterlab": False, "jupyter_lsp": False, "notebook_shim": False}'
 
 
 def until(condition: Callable[[], object], what: str, *, seconds: float = 30) -> None:
@@ -113,6 +115,8 @@ class Hub:
     board: Board | None = None
     #: Whether its parts talk to each other by internal TLS; people come without.
     tls: bool = False
+    #: Whether people's servers have JupyterLab, which is half of their start.
+    lab: bool = False
     policy: Mapping[str, Any] = field(default_factory=lambda: POLICY)
     single_user_app: str = "jupyter_server.serverapp.ServerApp"
     more: str = ""
@@ -146,6 +150,7 @@ class Hub:
                 reached=f"{self.url}services/jupyter-gpu" if self.tls else "",
                 password=PASSWORD,
                 groups={name: {"users": list(members)} for name, members in TEAMS.items()},
+                lab=_LAB if self.lab else _NO_LAB,
                 homes=str(self.root / "homes" / "{username}"),
                 environment={"JUPYTERHUB_SINGLEUSER_APP": self.single_user_app},
                 api_token=self.api_token,

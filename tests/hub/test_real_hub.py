@@ -304,7 +304,7 @@ def test_a_token_in_a_kernel_is_its_owners_and_no_more(hub):
 def visited(hub: Hub, user: str) -> httpx.Client:
     """The browser of somebody who came to ana's server, and let it know who they are as the hub asks them to."""
     browser = hub.browser(user)
-    page = browser.get("user/ana/")
+    page = browser.get("user/ana/files/")
     if page.url.path.endswith("/authorize"):
         assert "custom:jupyter-gpu:submit" not in page.text
         form = re.findall(r'<input[^>]*name="(\w+)"[^>]*value="([^"]*)"', page.text)

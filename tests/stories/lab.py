@@ -104,12 +104,19 @@ def a_lab_server(
             process.wait(30)
 
 
+def disable_the_scheduler(config: Path) -> None:
+    """In JupyterLabs with this folder of configuration: it is here as a runner of notebooks that tests play.
+
+    Its entries stand beside ours and are something else, and where its part in the server is off it opens a dialog.
+    """
+    page = config / "labconfig" / "page_config.json"
+    page.parent.mkdir(parents=True, exist_ok=True)
+    page.write_text(json.dumps({"disabledExtensions": {"@jupyterlab/scheduler": True}}))
+
+
 def _write_settings(home: Path) -> None:
     folder = home / "settings"
-    page = home / "config" / "labconfig" / "page_config.json"
-    page.parent.mkdir(parents=True, exist_ok=True)
-    # Its entries stand beside ours and are something else; it is here as a runner of notebooks that tests play.
-    page.write_text(json.dumps({"disabledExtensions": {"@jupyterlab/scheduler": True}}))
+    disable_the_scheduler(home / "config")
     for name, settings in _SETTINGS.items():
         file = folder / "@jupyterlab" / f"{name}.jupyterlab-settings"
         file.parent.mkdir(parents=True, exist_ok=True)
