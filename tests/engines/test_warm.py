@@ -12,12 +12,13 @@ from jupyter_gpu.broker.engines.base import Stage
 from jupyter_gpu.model import EndReason
 from tests.engines.bench import PYTHON, bench, kill, lives, scenario, until
 
-#: What a process is born with, save what names its attempt.
+#: What a process is born with, save what names its attempt, and SigQ: how many signals wait for all of its user's.
 SHOW = """
 import os, resource, signal
 print(os.getcwd(), oct(os.umask(0)), os.getuid(), os.getgid(), os.getgroups(), resource.getrlimit(resource.RLIMIT_CORE))
 print(sorted(name for name in os.listdir("/proc/self/fd") if os.path.exists("/proc/self/fd/" + name)))
-print([line for line in open("/proc/self/status") if line.startswith(("Sig", "Cap", "Seccomp", "NoNew"))])
+about = ("SigPnd", "SigBlk", "SigIgn", "SigCgt", "Cap", "Seccomp", "NoNew")
+print([line for line in open("/proc/self/status") if line.startswith(about)])
 print({name: value for name, value in os.environ.items() if not name.startswith(("JUPYTER_GPU_", "MASTER_PORT"))})
 """
 
