@@ -7,15 +7,15 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
-from jupyter_gpu.broker.engines import files
+from jupyter_gpu.broker.engines import files, procs
 from jupyter_gpu.client import Client
-from jupyter_gpu.model import AddRecurring, EndReason
+from jupyter_gpu.model import AddRecurring, Dependency, EndReason
 from tests.faults.house import House, job, until
 from tests.faults.test_disk import full, small_disk  # noqa: F401 - a fixture
 
@@ -111,6 +111,31 @@ def test_on_a_full_disk_no_part_of_an_array_is_queued_and_a_night_waits_for_room
     assert sorted(house.lines()) == [*TRAINED, "night.1"]
     house.kill()
     assert next(iter(house.stored().recurring.values())).times == 1
+
+
+def test_after_a_reboot_an_array_goes_on_one_by_one_and_what_comes_after_it_waits_on(
+    make_house: Callable[..., House],
+) -> None:
+    """Who has the number of its process now is a stranger; one is begun anew, and nothing of the others is."""
+    house = make_house(devices=2)
+    house.start()
+    (first,) = house.submit(job(house, UNTIL_GO, array=SEEDS, at_most=1))
+    after = (Dependency(workload=first, ok=True),)
+    (report,) = house.submit(job(house, ("sh", "-c", "echo report >> out"), after=after))
+    house.wait_line("1.1")
+    stranger = house.mark(first)["pid"]
+    house.kill()
+    place = str(house.attempt(first) / files.MARK)
+    files.write_whole(place, {**house.mark(first), "boot_id": "00000000-0000-0000-0000-000000000000"})
+    house.start()
+    house.wait("second", first)
+    assert procs.find(stranger) is not None
+    house.wait_line("1.2")
+    (house.work / "go").touch()
+    ended = house.wait("ended", first, first + 1, first + 2, report)
+
+    assert [(it.end, it.losses) for it in ended] == [(EndReason.SUCCEEDED, int(it.id == first)) for it in ended]
+    assert house.lines() == ["1.1", "1.2", "2.1", "3.1", "report"]
 
 
 NOTEBOOK = """\
