@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import sqlite3
+import threading
 from collections.abc import AsyncIterator
+from typing import Any
 
 import pytest
 
@@ -198,5 +201,31 @@ def test_devices_are_found_in_the_log_without_a_look_at_all_of_it(tmp_runtime: P
             (past, *_) = db.execute("EXPLAIN QUERY PLAN " + history._PAST_OF, (1,)).fetchall()
         assert "events_of_devices" in plan[-1]
         assert "events_of_workload" in past[-1]
+
+    play(story)
+
+
+def test_others_get_their_answers_between_the_pages(tmp_runtime: Places, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The pages do not come to an end before somebody's job was accepted: who could not be served in between never is."""
+    accepted = threading.Event()
+    read = history.History.lives
+
+    async def story() -> None:
+        begun, loop = asyncio.Event(), asyncio.get_running_loop()
+
+        def lives(self: history.History, after: int, *args: Any, **words: Any) -> int | None:
+            loop.call_soon_threadsafe(begun.set)
+            return read(self, after, *args, **words) if accepted.is_set() else 0
+
+        monkeypatch.setattr(history.History, "lives", lives)
+        async with a_lab(tmp_runtime) as (broker, clock):
+            await lived(broker, clock, "ada")
+            asked = asyncio.create_task(broker.as_("oper").get("/report"))
+            await begun.wait()
+
+            assert (await broker.as_("grace").post("/workloads", json=job())).status_code == 201
+            accepted.set()
+
+            assert (await asked).json()["job_ends"] == {"succeeded": 1}
 
     play(story)

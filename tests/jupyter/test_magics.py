@@ -109,6 +109,16 @@ def test_the_options_are_those_of_the_terminal(shell, client):
     assert body.spec.argv == ("echo", "my file.py", "--note", "it's ok", "--lr", "0.1", '{"a": 1}')
 
 
+def test_a_report_is_read_in_a_notebook(shell, client):
+    """The same lines as in a terminal, its tables too, and what is not in it aside."""
+    said, result = run(shell, "%gpu report --since 7d")
+
+    assert result.success
+    assert "GPUs          4: 400 of 672 GPU-hours leased (60 %)" in said
+    assert "training" in said
+    assert client.calls[0][:2] == ("report", 7 * 86_400)
+
+
 def test_names_of_a_function_count(shell, client):
     """Inside a function its own variables are meant, as with every line magic."""
     run(shell, "def f(run):\n    %gpu submit -- echo {run}\nf('inner')")
