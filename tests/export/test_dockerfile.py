@@ -4,6 +4,8 @@ import json
 import re
 import shutil
 import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
@@ -21,7 +23,7 @@ PACKAGES = (
 
 def checked(text: str) -> str:
     """The text, after the checker has read it and has nothing to say."""
-    program = shutil.which("hadolint")
+    program = shutil.which("hadolint", path=Path(sys.executable).parent)
     assert program is not None, "the checker comes with the extra `test`"
     done = subprocess.run([program, "--no-color", "-"], input=text.encode(), capture_output=True, check=False)
     assert (done.returncode, done.stdout.decode()) == (0, ""), done.stdout.decode() + text
