@@ -85,18 +85,19 @@ def _facts(found: ReportView, now: float) -> Iterator[tuple[str, str]]:
 
 
 def _again(found: ReportView, now: float) -> str:
-    from .text import moment, safe, took
+    from .text import moment, plural, safe, took
 
     spent, loss = found.spent, found.longest_loss
+    unknown = f"; of {plural(found.losses_not_known, 'attempt')} it is not known" if found.losses_not_known else ""
     if not spent.repeated_seconds:
-        return "nothing, as far as it is known"
+        return f"nothing{unknown}"
     of_all = f"{_hours(spent.repeated_device_seconds)} of {_hours(spent.worked_device_seconds)} GPU-hours of work"
     said = f"{took(spent.repeated_seconds)}: {of_all}{_percent(spent.repeated_share)}"
     if loss is None:
-        return said
+        return said + unknown
     whose = "" if loss.workload is None else f", of job {loss.workload}"
     whose += "" if loss.owner is None or found.of == "own" else f" of {safe(loss.owner)}"
-    return f"{said}; at once at most {took(loss.seconds)}{whose} ({moment(loss.at, now)})"
+    return f"{said}; at once at most {took(loss.seconds)}{whose} ({moment(loss.at, now)}){unknown}"
 
 
 def _ends(count: int, ends: Mapping[str, int], unfinished: int) -> str:

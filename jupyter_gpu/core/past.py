@@ -61,6 +61,8 @@ class Past:
     worked: list[Span] = field(default_factory=list)
     #: The ends of attempts that others had to do again.
     repeated: list[Span] = field(default_factory=list)
+    #: Attempts that others followed and that could not say what of them these had to do again.
+    untold: list[float] = field(default_factory=list)
     failed: list[tuple[float, EndReason]] = field(default_factory=list)
     preempted: list[float] = field(default_factory=list)
     #: Where it was taken back for standing idle: the rest of what was bought.
@@ -179,6 +181,8 @@ class _Reader:
         unsaved = None if self._outcome is None else self._outcome.unsaved_seconds
         if self._worked is not None and self._worked.end is not None and unsaved:
             self._past.repeated.append(self._span(self._worked.end - unsaved, self._worked.end))
+        elif self._worked is not None and unsaved is None:
+            self._past.untold.append(event.at)
         if event.cause == EvictionReason.PREEMPTED:
             self._past.preempted.append(event.at)
         elif event.cause in FAILURES:

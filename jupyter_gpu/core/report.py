@@ -99,6 +99,7 @@ class Reckoning:
         self._failures: Counter[str] = Counter()
         self._idle, self._idle_ms = 0, 0
         self._loss: tuple[int, float, Life] | None = None
+        self._untold = 0
 
     def add(self, life: Life, events: Iterable[Event]) -> None:
         """Take in one life, with the events of it that `OF_A_PAST` names, in order. Others' times are left out."""
@@ -168,6 +169,7 @@ class Reckoning:
                 self._idle_ms += self._devices.of(rest)
 
     def _lose(self, life: Life, past: Past) -> None:
+        self._untold += sum(map(self._has, past.untold))
         for span in past.repeated:
             lost = self._devices.ms_of(span)
             if lost and span.end is not None and (self._loss is None or lost > self._loss[0]):
@@ -191,6 +193,7 @@ class Reckoning:
             reservations_unfinished=self._unfinished[Kind.RESERVATION],
             failures=_most_first(self._failures),
             longest_loss=self._longest_loss(),
+            losses_not_known=self._untold,
             idle_given_back=self._idle,
             idle_given_back_device_seconds=self._idle_ms / 1000,
             waits=tuple(_waits_view(queue, it) for queue, it in sorted(self._waits.items())),

@@ -112,6 +112,8 @@ class ReportView(msgspec.Struct, frozen=True, kw_only=True):
     #: Attempts that failed, by how.
     failures: dict[str, int]
     longest_loss: LossView | None
+    #: Attempts that others followed and of which nobody knows what they had not saved: they count as nothing lost.
+    losses_not_known: int
     #: Reservations that the broker gave back because they stood idle, and the device time until what would have been
     #: their end: what others got of it.
     idle_given_back: int

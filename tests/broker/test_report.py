@@ -206,7 +206,7 @@ def test_devices_are_found_in_the_log_without_a_look_at_all_of_it(tmp_runtime: P
 
 
 def test_others_get_their_answers_between_the_pages(tmp_runtime: Places, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The pages do not come to an end before somebody's job was accepted: who could not be served in between never is."""
+    """The pages come to no end before somebody's job was accepted: who must wait for their end waits for ever."""
     accepted = threading.Event()
     read = history.History.lives
 

@@ -126,6 +126,7 @@ def report(**more) -> ReportView:
         "reservations_unfinished": 1,
         "failures": {"failed": 13, "gpu-oom": 8},
         "longest_loss": LossView(seconds=599.0, at=NOW - 48 * HOUR, workload=12, owner="ada"),
+        "losses_not_known": 0,
         "idle_given_back": 3,
         "idle_given_back_device_seconds": 4.5 * HOUR,
         "waits": (

@@ -1,5 +1,6 @@
 """`report`: what some time was spent on, in a terminal."""
 
+import msgspec
 import pytest
 
 from jupyter_gpu.model import ReportBy, ReportOf
@@ -57,6 +58,14 @@ def test_one_s_own_work_has_no_name_in_it(gpu):
     assert out.startswith("Your work from ")
     assert "at once at most 9m59s, of job 12 (2026" in out
     assert gpu.client.calls[0][-1] == "own"
+
+
+def test_what_nobody_knows_the_loss_of_is_said(gpu):
+    """Nothing is known to have been lost, which is not the same as nothing."""
+    nothing = msgspec.structs.replace(report().spent, repeated_seconds=0.0, repeated_device_seconds=0.0)
+    gpu.client.answers["report"] = report(spent=nothing, longest_loss=None, losses_not_known=1)
+
+    assert "done again    nothing; of 1 attempt it is not known\n" in gpu("report").out
 
 
 @pytest.mark.parametrize("word", ["7", "never"])

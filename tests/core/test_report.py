@@ -225,6 +225,7 @@ def test_failures_are_attempts_that_failed_also_of_jobs_that_succeeded_and_are_t
 
     found = report(play, by=ReportBy.USER)
 
+    assert found.losses_not_known == 1, "the crash did not say what it had not saved"
     assert found.job_ends == {"gpu-oom": 1, "succeeded": 1}
     assert found.failures == {"failed": 1, "gpu-oom": 1}
     assert found.spent.failures_per_device_hour == 1.0
