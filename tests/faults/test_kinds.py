@@ -229,7 +229,7 @@ WAYS: dict[str, Way] = {
         EndReason.SUCCEEDED, UNTIL_GO, ("preempted", "preempted"), happens=gives_way, ask=Ask(devices=2)
     ),
 }  # fmt: skip
-#: Tried below, with what they need beside them.
+#: One is tried below, with the other job that it needs; the other in `test_sick_devices`, with a board.
 OTHERS = {EndReason.DEPENDENCY_UNMET, EndReason.ABOVE_SHARE}
 OF_RESERVATIONS = {EndReason.RELEASED, EndReason.EXPIRED, EndReason.ABANDONED}
 BUDGETS = ("failures", "timeouts", "losses", "launch_failures")
