@@ -382,10 +382,11 @@ class Lives(RuleBasedStateMachine):
         array = tuple({"n": str(n)} for n in range(count))
         self.play.do(a_job(owner, devices, HOUR, array=array, at_most=at_most, queue=queue))
 
-    @rule(which_of_them=some_of_them, parents=some_parents | st.just([]))
-    def chain(self, which_of_them, parents):
+    @rule(which_of_them=some_of_them, parents=some_parents | st.just([]), array=st.booleans())
+    def chain(self, which_of_them, parents, array):
         """Something comes after others from now on, or after nothing; often it would be a circle."""
-        self.play.do(Chain(workload=self.pick(which_of_them), by="ada", after=self.dependencies(parents)))
+        after = self.dependencies(parents)
+        self.play.do(Chain(workload=self.pick(which_of_them), by="ada", after=after, array=array))
 
     def dependencies(self, parents: list[tuple[int, bool]]) -> tuple[Dependency, ...]:
         """What to come after, of those that there are."""
@@ -396,6 +397,12 @@ class Lives(RuleBasedStateMachine):
         """What a person may ask of any workload, in any state."""
         id_ = self.pick(which_of_them)
         self.play.do(which(workload=id_, by="ada"))
+
+    @rule(which_of_them=some_of_them, which=st.sampled_from((Cancel, Pause, LetGo)))
+    def ask_of_an_array(self, which_of_them, which):
+        """The same of all of an array, however some of it stand; of what is of none, of itself."""
+        id_ = self.pick(which_of_them)
+        self.play.do(which(workload=id_, by="ada", array=True))
 
     @rule(which_of_them=some_of_them, seconds=st.sampled_from((60, HOUR, DAY)))
     def extend(self, which_of_them, seconds):
