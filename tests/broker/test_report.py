@@ -114,21 +114,34 @@ def test_a_report_is_of_the_time_that_was_asked_for(tmp_runtime: Places) -> None
             ada = broker.as_("ada")
 
             last = (await ada.get("/report", params={"since": HOUR})).json()
-            assert (last["job_ends"], last["begin_at"], last["end_at"]) == (
-                {"failed": 1},
-                begun + HOUR,
-                begun + 2 * HOUR,
-            )
+            assert last["job_ends"] == {"failed": 1}
+            assert (last["begin_at"], last["end_at"]) == (begun + HOUR, begun + 2 * HOUR)
             before = (await ada.get("/report", params={"from": begun, "to": begun + HOUR})).json()
             assert before["job_ends"] == {"succeeded": 1}
             assert before["device_time"]["leased_seconds"] == HOUR
-            for wrong in (
-                {"since": 60, "to": begun},
-                {"from": begun, "to": begun},
-                {"from": clock.now + 5},
-                {"since": 0},
-            ):
+            slips = (
+                {"since": 60, "to": begun}, {"from": begun, "to": begun}, {"from": clock.now + 5}, {"since": 0},
+                {"since": "nan"}, {"from": "nan"}, {"to": "inf", "from": "inf"}, {"by": "colour"}, {"of": "bob"},
+            )  # fmt: skip
+            for wrong in slips:
                 assert (await ada.get("/report", params=wrong)).status_code == 422, wrong
+
+    play(story)
+
+
+def test_of_a_time_before_the_broker_nothing_is_known(tmp_runtime: Places) -> None:
+    """Which is not that nothing was there: no share is told, and the notes say from when on something is known."""
+
+    async def story() -> None:
+        async with a_lab(tmp_runtime) as (broker, clock):
+            begun = clock.now
+            await lived(broker, clock, "ada")
+            before = {"from": begun - 9 * HOUR, "to": begun - HOUR}
+
+            found = (await broker.as_("oper").get("/report", params=before)).json()
+
+            assert (found["spent"]["jobs"], found["device_time"]["leased_share"]) == (0, None)
+            assert any("is not known" in note for note in found["notes"])
 
     play(story)
 
@@ -224,6 +237,9 @@ def test_others_get_their_answers_between_the_pages(tmp_runtime: Places, monkeyp
             await begun.wait()
 
             assert (await broker.as_("grace").post("/workloads", json=job())).status_code == 201
+            assert (await broker.as_("oper").get("/status")).status_code == 200, (
+                "whose report it is has their lists too"
+            )
             accepted.set()
 
             assert (await asked).json()["job_ends"] == {"succeeded": 1}

@@ -65,8 +65,8 @@ class Api(Application):
         # Each time is written down twice: as a job, and with the calendar that goes on.
         loop.clockwork.take = lambda submit: self.room.take(submit.owner, 2 * size_of(submit))
         self.is_closing = False
-        #: Caller -> whose request of theirs is being made.
-        self._turns: weakref.WeakValueDictionary[str, asyncio.Lock] = weakref.WeakValueDictionary()
+        #: Caller and kind of request -> which of theirs is being made.
+        self._turns: weakref.WeakValueDictionary[tuple[str, str], asyncio.Lock] = weakref.WeakValueDictionary()
         #: Whose report is being made: of all callers one at a time.
         self.reporting = asyncio.Lock()
         self._under_way: weakref.WeakSet[Base] = weakref.WeakSet()
@@ -111,11 +111,11 @@ class Api(Application):
         held = sum(it.held_bytes for it in tuple(self._under_way) if it.held_bytes and it.caller.name == name)
         return held + more_bytes <= MOST_HELD_BYTES
 
-    def turn_of(self, caller: Caller) -> asyncio.Lock:
-        """One turn after the other for the requests of one caller: however many wait, others' are made in between."""
-        turn = self._turns.get(caller.name)
+    def turn_of(self, caller: Caller, kind: str = "") -> asyncio.Lock:
+        """One turn after the other for one caller's requests of a kind: however many wait, others' come in between."""
+        turn = self._turns.get((caller.name, kind))
         if turn is None:
-            turn = self._turns[caller.name] = asyncio.Lock()
+            turn = self._turns[caller.name, kind] = asyncio.Lock()
         return turn
 
     async def close(self) -> None:

@@ -42,12 +42,13 @@ class ReportQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 class Report(Base):
     """/report."""
 
-    @endpoint(ReportView, query=ReportQuery, in_turn=True)
+    @endpoint(ReportView, query=ReportQuery)
     async def get(self, query: ReportQuery) -> ReportView:
         """Utilisation, waits, ends, failures and repeated work of some time, as far as they are the caller's to see."""
         of = _of(query, self.caller)
         window = _window(query, self.loop.now())
-        async with self.application.reporting:  # one at a time, whoever asks: each reads much of the store
+        # One at a time, since each reads much of the store; nobody's many keep others from theirs, or from their lists.
+        async with self.application.turn_of(self.caller, "report"), self.application.reporting:
             return await self.unless_gone(_made(self.loop, self.caller, query.by, of, window))
 
 
