@@ -216,7 +216,9 @@ def test_a_store_of_a_newer_version_is_left_alone(house: House) -> None:
     house.start()
     house.kill(signal.SIGTERM)
     store = Store.open(house.state, machine_id=machine_id(), now=0.0)
-    store._db.execute("UPDATE _sqlite_migrations SET name = '9999_from_the_future'")
+    store._db.execute(
+        "UPDATE _sqlite_migrations SET name = '9999_from_the_future' WHERE name = (SELECT max(name) FROM _sqlite_migrations)"
+    )
     store.close()
     before = (house.state / "broker.db").read_bytes()
     said = house.start()
