@@ -53,6 +53,7 @@ BODIES: dict[str, dict[str, Any]] = {
     "move": {"holder": {"kind": "kernel", "name": "mallory's"}},
     "renew": {"holder_number": 1, "busy": True},
     "reprioritise": {"priority": 1000},
+    "chain": {"after": []},
     "servers": {"name": "", "pid": 1},
     "cordon": {"reason": "mine"},
     "drain": {"reason": "mine"},

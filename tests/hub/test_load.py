@@ -15,7 +15,7 @@ from jupyter_gpu.broker.api import views
 from jupyter_gpu.broker.hub import auth
 from jupyter_gpu.broker.hub.servers import Servers
 from jupyter_gpu.core import offers as core_offers
-from jupyter_gpu.core.decide import decide
+from jupyter_gpu.core.dry_run import would_be
 from jupyter_gpu.errors import BrokerUnavailable, LeaseLost, NotAllowed
 from jupyter_gpu.jupyter import server_word
 from jupyter_gpu.model import Holder, Renewal
@@ -194,9 +194,9 @@ def test_a_start_tries_nothing_but_what_was_chosen(tmp_runtime: Places, monkeypa
 
             def counted(world: Any, command: Any, now: float) -> Any:
                 tried.append(command.profile)
-                return decide(world, command, now)
+                return would_be(world, command, now)
 
-            monkeypatch.setattr(core_offers, "decide", counted)
+            monkeypatch.setattr(core_offers, "would_be", counted)
             for number in range(2):
                 await hall.user(f"user-{number}").spawn("", options={"gpu_profile": "one"})
             assert tried == ["one", "one"]
