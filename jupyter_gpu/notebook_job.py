@@ -35,6 +35,7 @@ from papermill.exceptions import PapermillExecutionError, strip_color
 from papermill.execute import execute_notebook
 from papermill.iorw import LocalHandler, load_notebook_node, papermill_io
 
+from .notebook_kernel import who_waits_for_sigterm
 from .notebooks import BY_JOB
 from .training import EXIT_REQUEUE, parameters, report
 
@@ -206,7 +207,7 @@ class _Client(PapermillNotebookClient):
         while not _notice.given:  # noqa: ASYNC110 - a signal handler may set nothing of asyncio's
             await asyncio.sleep(_LOOK_SECONDS)
         pid = getattr(self.km.provisioner, "pid", None)
-        told = [] if pid is None else _who_waits_for_sigterm(pid)
+        told = [] if pid is None else who_waits_for_sigterm(pid)
         for process in told:
             with contextlib.suppress(psutil.Error):
                 process.terminate()
@@ -366,32 +367,6 @@ def _language(kernel: str) -> str:
     """The language of the kernel that runs it: many notebooks name none, and papermill needs it for parameters."""
     language: str = KernelSpecManager().get_kernel_spec(kernel).language
     return language
-
-
-def _who_waits_for_sigterm(kernel: int) -> list[psutil.Process]:
-    """The kernel, where it has a handler of its own; else what it runs that has one, and is no worker of its own."""
-    try:
-        root = psutil.Process(kernel)
-        if _catches_sigterm(kernel):
-            return [root]
-        same = root.cmdline()
-        return [it for it in root.children(recursive=True) if _catches_sigterm(it.pid) and not _is_worker(it, same)]
-    except psutil.Error:
-        return []
-
-
-def _is_worker(process: psutil.Process, kernel: Sequence[str]) -> bool:
-    """Whether it was forked or spawned by multiprocessing: such ones end with the kernel, and have nothing to save."""
-    words = process.cmdline()
-    return words == kernel or any("multiprocessing" in word for word in words)
-
-
-def _catches_sigterm(pid: int) -> bool:
-    with contextlib.suppress(OSError, ValueError, StopIteration):
-        lines = Path(f"/proc/{pid}/status").read_text(encoding="utf-8", errors="replace").splitlines()
-        mask = int(next(line for line in lines if line.startswith("SigCgt:")).split()[1], 16)
-        return bool(mask >> (signal.SIGTERM - 1) & 1)
-    return False
 
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:

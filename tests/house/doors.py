@@ -56,7 +56,7 @@ ONLY_IN = {
     "subprocess": ("broker/engines/*", "spawn.py"),
     "multiprocessing": ("broker/engines/*", "spawn.py"),
     "pty": ("broker/engines/*", "spawn.py"),
-    "signal": ("broker/engines/*", "spawn.py", "broker/app.py", "training.py", "notebook_job.py"),
+    "signal": ("broker/engines/*", "spawn.py", "broker/app.py", "training.py", "notebook_job.py", "notebook_kernel.py"),
 }
 
 # The same doors by other names: a call of one of these starts a process too.
