@@ -8,6 +8,8 @@ goes elsewhere, and costs none of its owner's retries (MFlowCode/MFC#1748).
 
 from __future__ import annotations
 
+import re
+
 from ..model import Condition, EndReason, EvictionReason, Kind, Outcome, Workload, World
 from ..units import format_seconds
 from .events import Ended, Requeued
@@ -21,6 +23,8 @@ LONGEST_BACK_OFF_SECONDS = 3600
 
 #: Conditions that explain why work on a device died, whatever it says itself.
 _KILLS_WORK = frozenset({Condition.LOST, Condition.FAULTY})
+
+_NUMBERS = re.compile(r"0x[0-9a-fA-F]+|\d+")
 
 #: Evictions after which a job goes back to its place in line.
 COMES_BACK = frozenset(
@@ -167,4 +171,6 @@ def _is_same_crash(before: Outcome | None, outcome: Outcome) -> bool:
 
 
 def _mark_of(outcome: Outcome) -> Outcome:
-    return Outcome(end=outcome.end, exit_code=outcome.exit_code, signal=outcome.signal, detail=outcome.detail)
+    """What tells one crash from another: not the numbers in its words, which are sizes, steps, pids and clocks."""
+    words = _NUMBERS.sub("0", outcome.detail)
+    return Outcome(end=outcome.end, exit_code=outcome.exit_code, signal=outcome.signal, detail=words)

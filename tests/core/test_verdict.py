@@ -100,6 +100,19 @@ def test_the_same_crash_twice_is_not_repeated_a_third_time():
     assert play[job].attempt == 2
 
 
+def test_numbers_in_its_last_words_make_no_other_crash_of_it():
+    """Sizes, pids and clocks differ each time; other words are another crash."""
+    told = [
+        Outcome(end=EndReason.FAILED, exit_code=1, detail=f"exit code 1; the log ends with: {words}")
+        for words in ("KeyError: 'a'", "12:00:01 no batch at 0x7f01", "12:07:44 no batch at 0x7fe0", "KeyError: 'b'")
+    ]
+    play = Play(1)
+    job = play.job(spec=a_spec(retries=9))
+
+    assert after(play, job, *told) is State.ENDED
+    assert play[job].attempt == 3
+
+
 def test_no_retries_means_none():
     """Zero asked for is zero, even with progress."""
     play = Play(1)

@@ -60,12 +60,37 @@ async def test_a_script_in_a_subfolder_still_finds_its_neighbours(tmp_path):
 
 @scenario
 async def test_a_traceback_shows_the_line_that_ran(tmp_path):
-    """The failing line comes from the copy, even where the original has changed since."""
+    """The failing line comes from the copy, even where the original has changed since; the name is the user's own."""
     async with bench(tmp_path) as it:
         copy = submit(it, text="1 / 0  # the line that ran: WHICH\n")
         outcome = await it.run(sys.executable, "train.py", script_index=1, script_copy=copy)
         assert outcome.exit_code == 1
-        assert b"the line that ran: 'copy'" in it.log()
+        said = it.log().decode()
+        assert "the line that ran: 'copy'" in said
+        assert f'File "{it.work / "train.py"}", line 1, in <module>' in said
+        assert said.count("File ") == 1
+        assert outcome.detail == "exit code 1; the log ends with: ZeroDivisionError: division by zero"
+
+
+@scenario
+async def test_a_mistake_in_the_syntax_is_shown_as_the_scripts_own(tmp_path):
+    """It is found before a line of it runs, and still no line of ours is in the way."""
+    async with bench(tmp_path) as it:
+        copy = submit(it, text="def f(:\n")
+        await it.run(sys.executable, "train.py", script_index=1, script_copy=copy)
+        said = it.log().decode()
+        assert f'File "{it.work / "train.py"}", line 1\n' in said
+        assert said.count("File ") == 1
+
+
+@scenario
+async def test_who_reads_the_source_of_a_function_reads_what_runs(tmp_path):
+    """As compilers of kernels do: an edit since the submission must not be compiled into what runs."""
+    text = "import inspect\ndef f():\n    return WHICH\nprint(inspect.getsource(f), f())\n"
+    async with bench(tmp_path) as it:
+        copy = submit(it, text=text)
+        await it.run(sys.executable, "train.py", script_index=1, script_copy=copy)
+        assert it.log().decode() == "def f():\n    return 'copy'\n copy\n"
 
 
 @pytest.mark.parametrize(
@@ -121,4 +146,8 @@ def test_the_runner_imports_nothing_of_ours():
     from jupyter_gpu.broker.engines import command
 
     lines = Path(command.__file__).with_name("run_copy.py").read_text().splitlines()
-    assert [line for line in lines if line.startswith(("import", "from"))] == ["import os", "import sys"]
+    assert [line for line in lines if line.startswith(("import", "from"))] == [
+        "import linecache",
+        "import os",
+        "import sys",
+    ]

@@ -144,6 +144,26 @@ def test_a_disk_that_is_read_only_is_not_full():
     assert "a disk that it writes to is read-only, so another run ends the same way: let it write elsewhere" in detail
 
 
+@pytest.mark.parametrize(
+    ("log", "quoted"),
+    [
+        (b"Traceback (most recent call last):\nKeyError: 'missing'\n\n", "KeyError: 'missing'"),
+        (b"  5%|#   | 1/20\r 10%|##  | 2/20\r\x1b[31mbad batch\x1b[0m \n", "bad batch"),
+        (b"x" * 400, "x" * 300),
+    ],
+)
+def test_what_failed_is_told_in_its_own_last_words(log, quoted):
+    """The last line that says something, bounded, as it looks on a screen."""
+    assert judge(1, None, log, 0) == ("failed", f"exit code 1; the log ends with: {quoted}")
+    assert judge(None, 6, log, 0) == ("failed", f"killed by signal 6; the log ends with: {quoted}")
+
+
+@pytest.mark.parametrize(("exit_code", "signal_number"), [(75, None), (None, 9), (None, 15)])
+def test_who_yields_or_is_killed_has_no_last_words(exit_code, signal_number):
+    """The line that it was in the middle of does not say why."""
+    assert "ends with" not in judge(exit_code, signal_number, b"step 3\n", 0)[1]
+
+
 def test_a_fork_after_cuda_is_the_programs_own():
     """And it is said that another run ends the same way: huggingface/accelerate#940, huggingface/accelerate#1293."""
     line = (

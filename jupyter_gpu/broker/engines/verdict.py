@@ -10,6 +10,7 @@ where the words are known. Pure; the launcher imports it.
 from __future__ import annotations
 
 import re
+import signal
 
 from ...exits import describe
 from . import shortage
@@ -64,6 +65,12 @@ _NO_KERNEL = re.compile(rb"^The kernel '[^\n]*' did not start", re.MULTILINE)
 _READ_ONLY = re.compile(rb"Read-only file system|\[Errno 30\]|os error 30\b|\bEROFS\b", re.IGNORECASE)
 _FORKED = re.compile(rb"Cannot re-initialize CUDA in forked subprocess")
 
+# Colours and the like, also those that are titles and links.
+_ESCAPES = re.compile(rb"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])|[\x00-\x08\x0b-\x1f\x7f]")
+#: Signals that nobody sends to himself.
+_OF_OTHERS = (signal.SIGHUP, signal.SIGINT, signal.SIGKILL, signal.SIGTERM)
+EXIT_REQUEUE = 75
+
 _ENDS = (("gpu-oom", _GPU_OOM), ("disk-full", _DISK_FULL), ("device-lost", _HARDWARE))
 _HINTS = {
     _BUSY: "the GPU let no further process in, and not for want of memory: its compute mode is prohibited, or exclusive"
@@ -89,7 +96,7 @@ def judge(exit_code: int | None, signal_number: int | None, tail: bytes, host_oo
     if "disk-full" in found and _NO_DISK.search(_line(tail, found["disk-full"]).encode()):
         del found["disk-full"]
     if not found:
-        return "failed", how + _hint(tail)
+        return "failed", how + (_hint(tail) or _last_words(exit_code, signal_number, tail))
     end = max(found, key=lambda each: found[each].start())
     more = shortage.describe(_whole_line(tail, found[end])) if end == "gpu-oom" else ""
     return end, f"{how}{more}; the log ends with: {_line(tail, found[end])}"
@@ -101,6 +108,18 @@ def _hint(tail: bytes) -> str:
         if match:
             return f"; {what}; the log ends with: {_line(tail, match)}"
     return ""
+
+
+def _last_words(exit_code: int | None, signal_number: int | None, tail: bytes) -> str:
+    """The last line of the log, mostly what Python says of an exception; whom others ended, or who yields, fell silent.
+
+    Without what colours it or goes back in the line.
+    """
+    if exit_code == EXIT_REQUEUE or signal_number in _OF_OTHERS:
+        return ""
+    lines = (_ESCAPES.sub(b"", line).strip() for line in re.split(rb"[\r\n]", tail)[::-1])
+    last = next(filter(None, lines), b"").decode("utf-8", "replace")
+    return f"; the log ends with: {last[:300]}" if last else ""
 
 
 def _last(pattern: re.Pattern[bytes], text: bytes) -> re.Match[bytes] | None:
