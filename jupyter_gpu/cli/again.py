@@ -11,7 +11,7 @@ import click
 from ..errors import GpuError, InvalidAsk
 from .base import Face, json_option, pass_face
 from .sections import InSections, in_section
-from .submit import _ASK, _PLACE
+from .submit import ASK, PLACE
 from .words import Count, Seconds, WorkloadId
 
 if TYPE_CHECKING:
@@ -42,11 +42,11 @@ class _Again(InSections):
     "GPUs",
     click.option("--gpus", type=Count(0), help="How many; 0 sees none."),
     click.option("--time", "seconds", type=Seconds("time limit"), help="The time limit, such as 8h."),
-    *_ASK,
+    *ASK,
 )
 @in_section(
     "Its place in line",
-    *_PLACE,
+    *PLACE,
     click.option("--not-before", metavar="WHEN", help="The earliest start: 22:00, +2h, or a date and time."),
     click.option("--paused", is_flag=True, help="Keep it from starting until `let-go`."),
     click.option("--key", metavar="KEY", help="The same key for the same job is one job, and no new one."),
@@ -77,7 +77,7 @@ def again(face: Face, /, workload: int, **words: Any) -> int:
     from .act import wait_for_end
     from .script import Command
     from .sent import foretell, tell_sent
-    from .submit import _newest, send
+    from .submit import newest_of, send
     from .text import ids_of, sentence
 
     before = face.client.workload(workload)
@@ -90,7 +90,7 @@ def again(face: Face, /, workload: int, **words: Any) -> int:
     if words["dry_run"]:
         foretell(face, face.client.dry_run(body), command)
         return 0
-    newest = _newest(face) if words["key"] else 0
+    newest = newest_of(face) if words["key"] else 0
     it = send(face, body, key=words["key"], keep=keep)
     if not (face.as_json and words["wait"]):
         tell_sent(face, it, command, is_known=it.id <= newest)
@@ -119,6 +119,9 @@ def _body(face: Face, before: WorkloadView, words: Mapping[str, Any]) -> tuple[S
     ):
         if old != new:
             told.append(f"{what} {new} instead of {old or 'none'}")
+    if before.after:
+        others = " and ".join(f"job {it.workload}" for it in before.after)
+        told.append(f"it comes after nothing, and job {before.id} came after {others}")
     differs = [*notes, *told]
     heading = f"It differs from job {before.id}: {'; '.join(differs)}" if differs else f"It is as job {before.id} was"
     body = SubmitBody(
@@ -164,16 +167,25 @@ def _changed(face: Face, spec: JobSpec, words: Mapping[str, Any]) -> tuple[JobSp
     import msgspec
 
     from ..environment import select
+    from ..model import Unfilled, filler
     from ..notebooks import with_new_results
     from .beside import read_parameters
-    from .changes import change, read_changes
+    from .changes import change, read_changes, set_parameter
     from .script import pack
     from .text import unpacked
 
-    argv = [unpacked(word) for word in spec.argv]
-    found = change(argv, spec.parameters, read_changes(words["changes"]), first=(spec.script_index or 0) + 1)
-    parameters = read_parameters((), words["param"])
-    differs = found.differs + [f"{name}: {value!r}" for name, value in parameters.items()]
+    unfilled = spec.unfilled or Unfilled(argv=spec.argv)
+    found = change(
+        [unpacked(word) for word in unfilled.argv],
+        spec.parameters,
+        read_changes(words["changes"]),
+        first=(spec.script_index or 0) + 1,
+        texts=unfilled.texts,
+    )
+    read_parameters((), words["param"])  # refused where it gives no value
+    differs = found.differs + [
+        set_parameter(found.parameters, found.texts, *pair.split("=", 1)) for pair in words["param"]
+    ]
     variables, _ = select(_environ(face), words["env"])
     asked = {pack(text.partition("=")[0]) for text in words["env"]}
     given = {name: value for name, value in variables.items() if name in asked}
@@ -182,11 +194,15 @@ def _changed(face: Face, spec: JobSpec, words: Mapping[str, Any]) -> tuple[JobSp
         differs.append(f"its checkpoints go into a folder of its own, and not into {unpacked(spec.checkpoint_dir)}")
     wished = {"retries": words["retries"], "grace_seconds": words["grace"]}
     differs += [f"{name.partition('_')[0]} {value}" for name, value in wished.items() if value is not None]
+    argv = tuple(map(pack, with_new_results(found.argv, unpacked(spec.folder), key=words["key"])))
+    theirs = {name: text for name, text in unfilled.environment.items() if name not in given}
+    filled = filler(found.texts) if found.texts else str
     new = msgspec.structs.replace(
         spec,
-        argv=tuple(map(pack, with_new_results(found.argv, unpacked(spec.folder), key=words["key"]))),
-        parameters=found.parameters | parameters,
-        environment=spec.environment | given,
+        argv=tuple(map(filled, argv)),
+        parameters=found.parameters,
+        environment=spec.environment | {name: filled(text) for name, text in theirs.items()} | given,
+        unfilled=Unfilled(argv=argv, environment=theirs, texts=found.texts) if found.texts else None,
         checkpoint_dir=None if words["checkpoint_dir"] is None else pack(words["checkpoint_dir"]),
         script_copy=None,
         kept={},
@@ -199,14 +215,17 @@ def _resumed(before: WorkloadView, spec: JobSpec, words: Mapping[str, Any]) -> J
     """The newest checkpoint of the other job lies where this one looks for its own."""
     import msgspec
 
-    from .resume import checkpoints_of, take_over
+    from .resume import checkpoints_of, newest_of, take_over
     from .script import pack
     from .text import unpacked
 
-    if words["checkpoint_dir"] is not None or words["dry_run"] or before.spec is None:
-        raise click.UsageError("--resume makes a folder for the checkpoints: leave --checkpoint-dir and --dry-run out.")
+    if words["checkpoint_dir"] is not None or before.spec is None:
+        raise click.UsageError("--resume makes a folder for the checkpoints: leave --checkpoint-dir out.")
     folder, named = unpacked(spec.folder), before.spec.checkpoint_dir
     home = checkpoints_of(folder, None if named is None else unpacked(named), before.id)
+    if words["dry_run"]:  # nothing is made, and what could not be taken over is told all the same
+        newest_of(home, before.id)
+        return spec
     return msgspec.structs.replace(spec, checkpoint_dir=pack(take_over(home, folder, before.id, words["key"])))
 
 

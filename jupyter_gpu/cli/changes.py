@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from ..errors import InvalidAsk
+from .batch import INDEX
 from .text import command_line
 
 #: A word of an option. A number below zero is a value.
@@ -28,11 +30,12 @@ class Change(NamedTuple):
 
 
 class Changed(NamedTuple):
-    """The command and the parameters as they are now, and what differs, in words."""
+    """The command and the parameters as they are now, what differs in words, and the values to be filled in."""
 
     argv: list[str]
     parameters: dict[str, Any]
     differs: list[str]
+    texts: dict[str, str]
 
 
 def read_changes(words: Sequence[str]) -> list[Change]:
@@ -54,25 +57,69 @@ def read_changes(words: Sequence[str]) -> list[Change]:
     return found
 
 
-def change(argv: Sequence[str], parameters: Mapping[str, Any], changes: Sequence[Change], *, first: int) -> Changed:
-    """Put each change in the place of what is there; the command's own words begin at `first`."""
-    from ..model import typed_value
+def change(
+    argv: Sequence[str],
+    parameters: Mapping[str, Any],
+    changes: Sequence[Change],
+    *,
+    first: int,
+    texts: Mapping[str, str] = MappingProxyType({}),
+) -> Changed:
+    """Put each change in the place of what is there; the command's own words begin at `first`.
 
-    now, known, differs = list(argv), dict(parameters), []
+    `texts` are values of an array, where the command has `{name}` for them: what stands in such a place is a change of
+    the parameter, and so of every place that it stands in.
+    """
+    now, known, differs, filled = list(argv), dict(parameters), [], dict(texts)
     for it in changes:
         places = [place for place in range(first, len(now)) if _is_named(now[place], it.name)]
         parameter = it.name.lstrip("-")
         named = next((name for name in (parameter, parameter.replace("-", "_")) if name in known), None)
         if not places and named is not None and len(it.values) == 1:
-            before, known[named] = known[named], typed_value(it.values[0])
-            differs.append(f"{named}: {known[named]!r} instead of {before!r}")
+            differs.append(set_parameter(known, filled, named, it.values[0]))
             continue
         if len(places) != 1:
             raise _not_certain(it, argv, known, len(places))
         before_words, words = _replaced(now, places[0], it)
+        words, meant = _parameters_in(before_words, words, filled)
+        differs += [set_parameter(known, filled, name, text) for name, text in meant]
+        if words == before_words:
+            continue
         now[places[0] : places[0] + len(before_words)] = words
         differs.append(f"{command_line(words)} instead of {command_line(before_words)}")
-    return Changed(now, known, differs)
+    return Changed(now, known, differs, filled)
+
+
+def set_parameter(known: dict[str, Any], texts: dict[str, str], name: str, text: str) -> str:
+    """Give a parameter another value, also where it is filled into words; say what differs."""
+    from ..model import typed_value
+
+    before = f" instead of {known[name]!r}" if name in known else ""
+    known[name] = typed_value(text)
+    if name in texts and name != INDEX:
+        texts[name] = text
+    return f"{name}: {known[name]!r}{before}"
+
+
+def _parameters_in(
+    before: Sequence[str], after: Sequence[str], texts: Mapping[str, str]
+) -> tuple[list[str], list[tuple[str, str]]]:
+    """Tell which new words are values of parameters, whose places stay; a value that is part of a word is refused."""
+    words, found = list(after), []
+    for place, (old, new) in enumerate(zip(before, after, strict=True)):
+        names = [name for name in texts if name != INDEX and f"{{{name}}}" in old]
+        if not names or old == new:
+            continue
+        head, _, tail = old.partition(f"{{{names[0]}}}")
+        if len(names) > 1 or tail or (head and not (head.endswith("=") and new.startswith(head))):
+            values = ", ".join(f"{name}={texts[name]}" for name in names)
+            raise InvalidAsk(
+                f"{old!r} was filled in with {values}, so it is not certain what {new!r} makes of that.",
+                hint=f"Give the parameter another value: -p {names[0]}=VALUE.",
+            )
+        words[place] = old
+        found.append((names[0], new.removeprefix(head)))
+    return words, found
 
 
 def _is_named(word: str, name: str) -> bool:

@@ -24,14 +24,20 @@ def checkpoints_of(folder: str, named: str | None, workload: int) -> Path:
     return Path(folder, f".jupyter-gpu/job-{workload}" if named is None else named)
 
 
-def take_over(home: Path, folder: str, workload: int, key: str | None) -> str:
-    """Bring the newest complete checkpoint into a new folder, and give its name as seen from `folder`."""
+def newest_of(home: Path, workload: int) -> Path:
+    """The newest complete checkpoint of a job, or a refusal."""
     newest, _ = newest_complete(home)
     if newest is None:
         raise InvalidAsk(
             f"Job {workload} has no complete checkpoint in {os.fspath(home)!r}.",
             hint="Leave --resume out to begin anew.",
         )
+    return newest
+
+
+def take_over(home: Path, folder: str, workload: int, key: str | None) -> str:
+    """Bring the newest complete checkpoint into a new folder, and give its name as seen from `folder`."""
+    newest = newest_of(home, workload)
     mark = uuid.uuid4().hex[:8] if key is None else hashlib.sha256(os.fsencode(key)).hexdigest()[:8]
     name = f".jupyter-gpu/from-{workload}-{mark}"
     # Not by its own name, which may be that of one whose successor did not arrive.

@@ -38,7 +38,8 @@ Examples:
 """
 
 
-_ASK = (
+#: What submit, reserve and again say alike of the GPUs that are wanted, and of the place in line.
+ASK = (
     click.option("--class", "device_class", metavar="CLASS", help="The kind of GPU, as `devices` names it."),
     click.option("--memory", type=Size("memory"), help="A part of a GPU that is shared, such as 20GiB of it."),
     click.option("--min-free", type=Size("free memory"), help="Only GPUs with so much memory free."),
@@ -52,7 +53,7 @@ _ASK = (
         "one so many of them.",
     ),
 )
-_PLACE = (
+PLACE = (
     click.option("--queue", type=QueueName(), metavar="QUEUE", help="The line to stand in."),
     click.option("--team", metavar="TEAM", help="The team that it counts for."),
     click.option("--name", default="", metavar="NAME", help="What lists call it."),
@@ -61,7 +62,7 @@ _PLACE = (
 
 def ask_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add what submit and reserve say alike of the GPUs that are wanted."""
-    for option in reversed((*_ASK, *_PLACE)):
+    for option in reversed((*ASK, *PLACE)):
         command = option(command)
     return command
 
@@ -110,11 +111,11 @@ class _Submit(SpreadsWords):
     "GPUs",
     click.option("--gpus", type=Count(0), help="How many; 0 sees none. If not given: 1, or as many as --on names."),
     click.option("--time", "seconds", type=Seconds("time limit"), help="The time limit, such as 8h."),
-    *_ASK,
+    *ASK,
 )
 @in_section(
     "Its place in line",
-    *_PLACE,
+    *PLACE,
     click.option("--not-before", metavar="WHEN", help="The earliest start: 22:00, +2h, or a date and time."),
     click.option("--after", type=WorkloadIds(), multiple=True, metavar="ID[,ID]", help=_AFTER),
     click.option(
@@ -217,7 +218,7 @@ def submit(face: Face, /, gpus: int | None, seconds: int | None, **words: Any) -
     if words["cron"] is not None:
         _add_recurring(face, body, command, words)
         return 0
-    newest = _newest(face) if words["key"] else 0
+    newest = newest_of(face) if words["key"] else 0
     it = send(face, body, key=words["key"], keep=command.given)
     if not (face.as_json and words["wait"]):
         tell_sent(face, it, command, is_known=it.id <= newest)
@@ -344,7 +345,7 @@ def _add_recurring(face: Face, body: SubmitBody, command: Command, words: Mappin
     tell_recurring(face, it, command)
 
 
-def _newest(face: Face) -> int:
+def newest_of(face: Face) -> int:
     """Give the caller's newest workload: what a key is answered with is new only if its number is higher."""
     return next((it.id for it in face.client.workloads(mine=True, ended=True)), 0)
 

@@ -14,8 +14,10 @@ from ..model import (
     Member,
     State,
     Submit,
+    Unfilled,
     Workload,
     World,
+    filler,
     pack_bytes,
     typed_value,
     unpack_bytes,
@@ -24,6 +26,8 @@ from ..model import (
 #: The place of a job in its array, from 1: a placeholder beside those of its parameters.
 INDEX = "index"
 
+#: What of the record is told apart as the words are: where a notebook's results go.
+_NAMES_A_FILE = frozenset({"output_notebook"})
 _NAME = re.compile(r"[A-Za-z_][\w.-]*", re.ASCII)
 
 
@@ -102,6 +106,12 @@ def grown_bytes(spec: JobSpec, array: Sequence[Mapping[str, str]]) -> int:
     return filled + 2 * sum(len(name) + size for name, size in sizes.items())
 
 
+def unfilled_bytes(spec: JobSpec, array: Sequence[Mapping[str, str]]) -> int:
+    """What each of an array is kept with beside its own words: those that it was submitted with."""
+    texts = [*spec.argv, *(text for text in spec.environment.values() if "{" in text)]
+    return sum(map(len, texts)) if array else 0
+
+
 def _raw(text: str) -> bytes:
     try:
         return unpack_bytes(text)
@@ -116,24 +126,20 @@ def member_spec(spec: JobSpec, parameters: Mapping[str, str], index: int) -> Job
     would write to is told apart by its place: a checkpoint folder that names none of them gets it as a last part.
     """
     texts = {**parameters, INDEX: str(index)}
-    pattern = re.compile(rb"\{(" + b"|".join(re.escape(name.encode()) for name in texts) + rb")\}")
-    values = {name.encode(): text.encode("utf-8") for name, text in texts.items()}
-
-    def filled(text: str) -> str:
-        if "{" not in text and not text.startswith("base64:"):
-            return text
-        raw = unpack_bytes(text)
-        return pack_bytes(pattern.sub(lambda found: values[found[1]], raw)) if pattern.search(raw) else text
-
+    filled = filler(texts)
+    argv = tuple(map(filled, spec.argv))
     environment = {name: filled(text) for name, text in spec.environment.items()}
     folder = None if spec.checkpoint_dir is None else filled(spec.checkpoint_dir)
     if folder is not None and folder == spec.checkpoint_dir:
         folder = pack_bytes(unpack_bytes(folder).rstrip(b"/") + b"/%d" % index)
+    theirs = {name: spec.environment[name] for name, text in environment.items() if text != spec.environment[name]}
     return msgspec.structs.replace(
         spec,
-        argv=tuple(map(filled, spec.argv)),
+        argv=argv,
         # The same object where it is the same: ten thousand copies would be kept in memory.
         environment=spec.environment if environment == spec.environment else environment,
         checkpoint_dir=folder,
         parameters={**spec.parameters, **{name: typed_value(text) for name, text in parameters.items()}},
+        recorded=spec.recorded | {name: filled(spec.recorded[name]) for name in _NAMES_A_FILE & spec.recorded.keys()},
+        unfilled=Unfilled(argv=spec.argv, environment=theirs, texts=texts) if theirs or argv != spec.argv else None,
     )

@@ -74,7 +74,7 @@ from .documents import (
     WorkloadView,
 )
 from .histories import AttemptPage, AttemptView, DryRunView, ProgressPage, RecurringPage, RecurringView
-from .jobs import Dependency, JobSpec, Member, Progress, pack_bytes, typed_value, unpack_bytes
+from .jobs import Dependency, JobSpec, Member, Progress, Unfilled, filler, pack_bytes, typed_value, unpack_bytes
 from .nouns import Ask, Caller, Holder, Lease, Outcome, Scope, Workload
 from .offers import OfferPage, OfferView
 from .policy import BUCKET_SECONDS, USAGE_SECONDS, Policy
@@ -213,6 +213,7 @@ __all__ = [
     "Tick",
     "Treatment",
     "Uncordon",
+    "Unfilled",
     "Use",
     "UseKind",
     "UseView",
@@ -224,6 +225,7 @@ __all__ = [
     "WorkloadView",
     "World",
     "Wrong",
+    "filler",
     "line_key",
     "pack_bytes",
     "typed_value",

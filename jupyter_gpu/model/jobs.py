@@ -3,10 +3,22 @@
 from __future__ import annotations
 
 import base64
+import re
 import shlex
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import msgspec
+
+
+class Unfilled(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What a member of an array was submitted as, where values of its own stand in its words now."""
+
+    #: With `{name}` in place of the values; of the variables only those whose values had some.
+    argv: tuple[str, ...] = ()
+    environment: dict[str, str] = {}
+    #: The values, as they were written.
+    texts: dict[str, str] = {}
 
 
 class JobSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -44,6 +56,8 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     recorded: dict[str, str] = {}
     #: What of it is too long for a word (the git diff, the list of packages): by name, where its copy lies.
     kept: dict[str, str] = {}
+    #: So that it can be submitted again with another value; None where nothing was filled in.
+    unfilled: Unfilled | None = None
 
     @property
     def weight(self) -> int:
@@ -56,6 +70,7 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
             + sum(map(len, self.recorded.values()))
             + len(self.folder)
             + (len(repr(self.parameters)) if self.parameters else 0)
+            + (len(repr(self.unfilled)) if self.unfilled is not None else 0)
         )
 
     def brief(self) -> str:
@@ -114,6 +129,20 @@ _BRIEF_WORDS = 50
 _SHELL_WORDS = 3
 
 _PACKED = "base64:"
+
+
+def filler(texts: Mapping[str, str]) -> Callable[[str], str]:
+    """What puts texts where `{name}` stands in a packed word: of these names only, and each once."""
+    pattern = re.compile(rb"\{(" + b"|".join(re.escape(name.encode()) for name in texts) + rb")\}")
+    values = {name.encode(): text.encode("utf-8") for name, text in texts.items()}
+
+    def filled(text: str) -> str:
+        if "{" not in text and not text.startswith(_PACKED):
+            return text
+        raw = unpack_bytes(text)
+        return pack_bytes(pattern.sub(lambda found: values[found[1]], raw)) if pattern.search(raw) else text
+
+    return filled
 
 
 def typed_value(text: str) -> Any:

@@ -57,6 +57,13 @@ export type EndReason =
   | 'expired'
   | 'abandoned';
 
+/** What a member of an array was submitted as, where values of its own stand in its words now. */
+export interface Unfilled {
+  readonly argv?: readonly string[];
+  readonly environment?: Readonly<Record<string, string>>;
+  readonly texts?: Readonly<Record<string, string>>;
+}
+
 /** What a job runs. Text that is no UTF-8 is packed by `pack_bytes`, so argv arrives byte for byte. */
 export interface JobSpec {
   readonly argv: readonly string[];
@@ -79,6 +86,7 @@ export interface JobSpec {
   readonly notify_on?: readonly string[];
   readonly recorded?: Readonly<Record<string, string>>;
   readonly kept?: Readonly<Record<string, string>>;
+  readonly unfilled?: Unfilled | null;
 }
 
 /** What a job comes after. An array is named by its first member's id, and means all of it. */

@@ -3,12 +3,13 @@
 import os
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from jupyter_gpu.checkpoints import Writer, newest_complete
 from jupyter_gpu.cli.changes import change, read_changes
 from jupyter_gpu.errors import Conflict, InvalidAsk
-from jupyter_gpu.model import Ask, Kind, SubmitBody, unpack_bytes
+from jupyter_gpu.model import Ask, Dependency, Kind, SubmitBody, Unfilled, unpack_bytes
 from tests.cli.fake import HOUR, RECORDED, recorded_job
 
 ARGV = ["python", "train.py", "--lr", "0.1", "--layers", "1", "2", "--amp", "--name=x", "model.dim=64", "-n", "-3"]
@@ -101,6 +102,57 @@ def test_a_word_without_a_name_is_no_change():
         read_changes(["0.01"])
 
 
+# -- what an array filled in
+
+FILLED = {
+    "argv": ("python", "train.py", "0.1", "--seed", "2", "--out=run-2", "model.dim=64"),
+    "unfilled": Unfilled(
+        argv=("python", "train.py", "{lr}", "--seed", "{seed}", "--out=run-{seed}", "model.dim={dim}"),
+        environment={"SEED": "s{seed}"},
+        texts={"lr": "0.1", "seed": "2", "dim": "64", "index": "3"},
+    ),
+    "parameters": {"lr": 0.1, "seed": 2, "dim": 64},
+    "environment": {"PATH": "/usr/bin", "SEED": "s2"},
+}
+
+
+@pytest.mark.parametrize("words", [["--seed", "9"], ["-p", "seed=9"], ["--dry-run", "--seed=9"]])
+def test_a_value_of_one_of_an_array_follows_wherever_it_was_filled_in(gpu, words):
+    """What is recorded and what runs are the same: in words, in variables, as a parameter, and when it is repeated."""
+    gpu.client.answers["workload 7"] = recorded_job(spec=FILLED)
+    result = gpu("again", "7", *words)
+
+    spec = sent(gpu).spec
+    assert argv(gpu)[2:] == ["0.1", "--seed", "9", "--out=run-9", "model.dim=64"]
+    assert (spec.environment["SEED"], spec.parameters["seed"]) == ("s9", 9)
+    assert "seed: 9 instead of 2" in " ".join(result.err.split())
+    gpu.client.answers["workload 7"] = recorded_job(spec=msgspec.structs.asdict(spec))
+    gpu.client.calls.clear()
+    gpu("again", "7", "--lr", "1", "model.dim=8")
+    assert argv(gpu)[2:] == ["1", "--seed", "9", "--out=run-9", "model.dim=8"]
+    assert sent(gpu).spec.parameters == {"lr": 1, "seed": 9, "dim": 8}
+
+
+def test_one_of_an_array_runs_as_it_was_where_nothing_is_given(gpu):
+    """Each value where it stood."""
+    gpu.client.answers["workload 7"] = recorded_job(spec=FILLED)
+    result = gpu("again", "7")
+
+    assert tuple(argv(gpu)) == FILLED["argv"]
+    assert "It is as job 7 was." in result.err
+
+
+def test_a_word_of_which_a_value_is_but_a_part_is_not_changed(gpu):
+    """The value would be another in the record than in the command."""
+    gpu.client.answers["workload 7"] = recorded_job(spec=FILLED)
+    result = gpu("again", "7", "--out", "mine")
+
+    assert result.code == 2
+    said = " ".join(result.err.split())
+    assert "'--out=run-{seed}' was filled in with seed=2" in said
+    assert "-p seed=VALUE" in said
+
+
 # -- the command
 
 
@@ -155,6 +207,15 @@ def test_variables_and_parameters_are_added_or_replaced(gpu):
     assert next(call[3] for call in gpu.client.calls if call[0] == "submit") == ("HF_TOKEN",)
 
 
+def test_what_it_came_after_is_not_waited_for_again_and_that_is_said(gpu):
+    """Those are over; who wants it after others says so."""
+    gpu.client.answers["workload 7"] = recorded_job(after=(Dependency(workload=5, ok=True),))
+    result = gpu("again", "7")
+
+    assert sent(gpu).after == ()
+    assert "it comes after nothing, and job 7 came after job 5" in " ".join(result.err.split())
+
+
 def test_checkpoints_of_the_other_are_not_written_over(gpu):
     """A folder that was named is not used again unless it is named again."""
     gpu.client.answers["workload 7"] = recorded_job(spec={"checkpoint_dir": "ckpt"})
@@ -190,6 +251,18 @@ def test_with_resume_it_goes_on_from_the_newest_checkpoint(gpu, tmp_path):
     with Writer(mine, 1).checkpoint(11, keep=None) as folder:
         (folder / "model").write_text("x")
     assert (theirs / "model").read_text() == "of step 10"
+
+
+def test_a_dry_run_with_resume_makes_no_folder_and_tells_a_checkpoint_that_is_missing(gpu, tmp_path):
+    """What would be refused is refused then too."""
+    gpu.client.answers["workload 7"] = recorded_job(spec={"folder": str(tmp_path)})
+    assert "no complete checkpoint" in " ".join(gpu("again", "7", "--resume", "--dry-run").err.split())
+    a_checkpoint(tmp_path / ".jupyter-gpu" / "job-7", 10)
+    result = gpu("again", "7", "--resume", "--dry-run")
+
+    assert result.code == 0
+    assert "it goes on from the newest checkpoint" in " ".join(result.err.split())
+    assert [it.name for it in (tmp_path / ".jupyter-gpu").iterdir()] == ["job-7"]
 
 
 def test_with_resume_and_a_key_the_checkpoint_is_taken_over_once(gpu, tmp_path):

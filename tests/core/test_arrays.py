@@ -20,6 +20,7 @@ from jupyter_gpu.model import (
     Scope,
     State,
     Submit,
+    Unfilled,
     WaitingReason,
     pack_bytes,
 )
@@ -96,6 +97,28 @@ def test_words_that_are_no_text_are_filled_in_too():
     found = member_spec(spec, {"seed": "4", "odd": "base64:AAAA"}, 1)
 
     assert found.argv == ("run", pack_bytes(b"/data/\xff/4"), pack_bytes(b"base64:AAAA"))
+
+
+def test_what_was_filled_in_is_kept_with_the_job():
+    """So that it can be submitted again with another value; where nothing was filled in there is nothing to keep."""
+    spec = a_spec(argv=("train.py", "{seed}"), environment={"SEED": "s{seed}", "A": "b"})
+
+    found = member_spec(spec, {"seed": "4"}, 2)
+
+    assert found.unfilled == Unfilled(
+        argv=spec.argv, environment={"SEED": "s{seed}"}, texts={"seed": "4", "index": "2"}
+    )
+    assert found.unfilled.argv is spec.argv
+    assert member_spec(a_spec(argv=("train.py",)), {"seed": "4"}, 2).unfilled is None
+
+
+def test_each_of_an_array_says_which_notebook_its_results_go_into():
+    """The place in the array stands in that name too."""
+    spec = a_spec(
+        argv=("run", "out-{index}.ipynb"), recorded={"output_notebook": "out-{index}.ipynb", "git": "{index}"}
+    )
+
+    assert member_spec(spec, {"seed": "4"}, 2).recorded == {"output_notebook": "out-2.ipynb", "git": "{index}"}
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import msgspec
 
 from ... import notifying
-from ...core.arrays import grown_bytes
+from ...core.arrays import grown_bytes, unfilled_bytes
 from ...environment import MOST_TOTAL_BYTES, unpacked
 from ...errors import InvalidAsk, LimitExceeded
 from ...model import Dependency, JobSpec, SubmitBody, World
@@ -143,7 +143,8 @@ def check_after(after: Sequence[Dependency]) -> None:
 
 def check_queued(world: World, owner: str, spec: JobSpec, array: Sequence[Mapping[str, str]] = ()) -> None:
     """Refuse large jobs where the owner's waiting ones weigh too much already: all of them are kept in memory."""
-    if (mine := (spec.weight + grown_bytes(spec, array)) * max(1, len(array))) <= LIGHT_BYTES:
+    each = spec.weight + grown_bytes(spec, array) + unfilled_bytes(spec, array)
+    if (mine := each * max(1, len(array))) <= LIGHT_BYTES:
         return
     waiting = (it.spec for it in world.queued() if it.owner == owner)
     if (total := mine + sum(it.weight for it in waiting if it is not None)) > MOST_QUEUED_BYTES:

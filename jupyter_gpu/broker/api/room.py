@@ -14,7 +14,7 @@ from pathlib import Path
 
 import msgspec
 
-from ...core.arrays import grown_bytes
+from ...core.arrays import grown_bytes, unfilled_bytes
 from ...errors import LimitExceeded, StoreUnavailable
 from ...model import Submit, SubmitBody
 from ...units import format_bytes, format_seconds
@@ -47,8 +47,8 @@ def size_of(body: SubmitBody | Submit) -> int:
     """
     if body.spec is None:
         return EACH_BYTES
-    each = EACH_BYTES + len(msgspec.json.encode(body.spec)) + grown_bytes(body.spec, body.array)
-    return each * max(1, len(body.array))
+    more = grown_bytes(body.spec, body.array) + unfilled_bytes(body.spec, body.array)
+    return (EACH_BYTES + len(msgspec.json.encode(body.spec)) + more) * max(1, len(body.array))
 
 
 class Room:
