@@ -156,7 +156,7 @@ class Notifier:
         whose = _of_recurring(event.it) if isinstance(event, RecurringPut) else None if it is None else _of_job(it)
         if whose is None or not (self._command or whose.spec.notify):
             return
-        told = news_of_recurring(event) if it is None else news_of(it, event)
+        told = news_of_recurring(event) if it is None else news_of(self._loop.world, it, event)
         if told is not None:
             self._enter(whose, told, f"{self._loop.store_id}:{record.number}", event.at, record.number)
 

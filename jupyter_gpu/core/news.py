@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from ..model import EndReason, EvictionReason, Workload
+from ..model import EndReason, EvictionReason, Workload, World
 from ..units import format_at, format_seconds, format_when
+from .advice import advice
 from .events import Ended, Event, Evicted, RecurringPut, Requeued, Started
 from .recurring import named
 from .verdict import COMES_BACK
@@ -23,7 +24,7 @@ class Told(NamedTuple):
 _NO_FAILURE = frozenset({"asked", *map(str, COMES_BACK - {EvictionReason.DEVICE_LOST})})
 
 
-def news_of(it: Workload, event: Event) -> Told | None:
+def news_of(world: World, it: Workload, event: Event) -> Told | None:
     """What an event tells of a job as it stood after it; None where it is no news."""
     match event:
         case Started():
@@ -39,7 +40,7 @@ def news_of(it: Workload, event: Event) -> Told | None:
             then = "It is paused until you let it go." if event.paused else "It is tried again."
             return Told("failed", f"{what} failed: {_sentence(event.detail or event.cause)}{then}")
         case Ended():
-            return Told("ended", _ended(it, event), event.end)
+            return Told("ended", _ended(world, it, event), event.end)
     return None
 
 
@@ -69,13 +70,13 @@ def _started(it: Workload, event: Started) -> str:
     return f"{it.title} goes on with attempt {event.attempt}."
 
 
-def _ended(it: Workload, event: Ended) -> str:
+def _ended(world: World, it: Workload, event: Ended) -> str:
     outcome = it.outcome
     more = _sentence(event.detail or ("" if outcome is None else outcome.detail))
     if event.end is EndReason.SUCCEEDED:
         took = format_seconds(max(0, round(event.at - it.submitted_at)))
         return f"{it.title} succeeded, {took} after it was submitted."
-    return f"{it.title} is over: {event.end}. {more}".rstrip() + f" See `jupyter gpu log {it.id}`."
+    return f"{it.title} is over: {event.end}. {more}{advice(world, it)}".rstrip()
 
 
 def _sentence(text: str) -> str:

@@ -18,6 +18,7 @@ from jupyter_gpu import notifying, spawn
 from jupyter_gpu.broker.auth import account_name
 from jupyter_gpu.broker.loop import Loop
 from jupyter_gpu.broker.notify import MARK, MOST_NEWS, OLD_SECONDS, Notifier
+from jupyter_gpu.core.advice import advice
 from jupyter_gpu.core.lifecycle import evolve
 from jupyter_gpu.core.news import is_wanted, news_of
 from jupyter_gpu.errors import InvalidAsk
@@ -179,7 +180,7 @@ def texts(play: Play, id_: int, on: tuple[str, ...] = ()) -> list[str]:
     for event in play.events:
         evolve(world, event)
         it = world.workloads.get(id_)
-        told = news_of(it, event) if it is not None and getattr(event, "workload", None) == id_ else None
+        told = news_of(world, it, event) if it is not None and getattr(event, "workload", None) == id_ else None
         if told is not None and is_wanted(told, on):
             found.append(told.text)
     return found
@@ -212,7 +213,7 @@ def test_an_attempt_that_is_repeated_and_the_last_one_are_failures():
 
     assert texts(play, job, ("failed",)) == [
         "Attempt 1 of job 1 failed: Failed. It is tried again.",
-        "job 1 is over: gpu-oom. Exit code 1; it asked for 20.00 MiB. See `jupyter gpu log 1`.",
+        "job 1 is over: gpu-oom. Exit code 1; it asked for 20.00 MiB. " + advice(play.world, play[job]),
     ]
 
 
@@ -224,7 +225,7 @@ def test_who_cancels_is_told_of_the_end_and_of_no_failure():
     play.exit(job, SAVED)
 
     assert texts(play, job, ("failed",)) == []
-    assert texts(play, job, ("ended",)) == ["job 1 is over: cancelled. Cancelled by ada. See `jupyter gpu log 1`."]
+    assert texts(play, job, ("ended",)) == ["job 1 is over: cancelled. Cancelled by ada."]
 
 
 # -- the broker
