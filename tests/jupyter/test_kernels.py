@@ -89,6 +89,8 @@ def test_what_is_given_back_is_not_seen_any_more_and_the_kernel_lives_on(broker,
             held = await lab.reserve(kernel)
             await until(lambda: lab.view(kernel).pinned, "the pin")
             await lab.run(kernel, "x = 7")
+            manager = lab.server.app.kernel_manager.get_kernel(kernel)
+            await until(lambda: manager.execution_state == "idle", "its server knows too that the cell has ended")
             await lab.give_back(kernel)
             assert await lab.sees(kernel) == NOTHING
             assert await lab.run(kernel, "print(x)") == "7"
