@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import os
 import shlex
+import shutil
 import sys
 import time
 import tomllib
@@ -122,6 +123,38 @@ def _check_target(target: str) -> None:
         raise InvalidAsk("There is nobody to tell.", hint="Name a target of your notify.toml, a URL or a command.")
 
 
+def check_found(to: Sequence[str], environ: Mapping[str, str]) -> None:
+    """Refuse at the submission, while somebody is there to mend it, whom nobody would be found by at night."""
+    named = _read(environ).targets if to else {}
+    for target in to:
+        means = named.get(target, target)
+        _check_target(means)
+        if not means.startswith(_ADDRESS):
+            _check_program(target, shlex.split(means)[0], environ)
+
+
+def _check_program(target: str, program: str, environ: Mapping[str, str]) -> None:
+    # It runs in no folder of its user's, so a path that begins here would be another one there.
+    is_seen_from_here = "/" in program and not program.startswith("/")
+    if not is_seen_from_here and shutil.which(program, path=environ.get("PATH", os.defpath)) is not None:
+        return
+    place = file_of(environ)
+    if target != program or "/" in program:
+        raise InvalidAsk(
+            f"Nobody would be told by {target[:80]!r}: "
+            + (
+                f"{program[:80]!r} does not begin with a slash."
+                if is_seen_from_here
+                else f"there is no command {program[:80]!r}."
+            ),
+            hint="Write the whole path of the command: it is run in no folder of yours.",
+        )
+    raise InvalidAsk(
+        f"There is no target {target[:80]!r} in {place}, and no command of that name on your PATH.",
+        hint=f'Write it there, below a line [targets]: {target[:80]} = "https://...", or name a URL or a command.',
+    )
+
+
 def file_of(environ: Mapping[str, str]) -> Path:
     """Where a user says how they want to be told."""
     base = environ.get("XDG_CONFIG_HOME") or os.path.join(environ.get("HOME") or "~", ".config")  # noqa: PTH118
@@ -187,8 +220,10 @@ def _tell(target: str, message: Message) -> tuple[str, bool]:
     done = spawn.run(words, TRY_SECONDS, text=text, environ=environ)
     if done.exit_code == 0:
         return "", True
+    if done.exit_code == spawn.NOT_FOUND:
+        return f"there is no command {words[0]!r}", True
     how = "did not end in time" if done.exit_code is None else f"ended with {done.exit_code}: {done.errors}"
-    return f"{words[0]} {how}", done.exit_code == spawn.NOT_FOUND
+    return f"{words[0]} {how}", False
 
 
 def _post(url: str, message: Message) -> tuple[str, bool]:

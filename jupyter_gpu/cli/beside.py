@@ -92,7 +92,7 @@ def with_wishes(spec: JobSpec, words: Mapping[str, Any], environ: Mapping[str, s
 
 def _told(words: Mapping[str, Any], environ: Mapping[str, str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Whom a job tells and of what: as it is said here, else as the user's own file says."""
-    from ..notifying import check, wishes
+    from ..notifying import check, check_found, wishes
 
     to, on = tuple(words["notify"]), tuple(it for text in words["notify_on"] for it in text.split(","))
     if words["no_notify"]:
@@ -104,6 +104,7 @@ def _told(words: Mapping[str, Any], environ: Mapping[str, str]) -> tuple[tuple[s
     if words["notify_on"] and not to:
         raise InvalidAsk("--notify-on names nobody to tell.", hint="Name them with --notify URL or --notify COMMAND.")
     check(to, on)
+    check_found(to, environ)
     return to, on if to else ()
 
 

@@ -29,8 +29,12 @@ def surroundings(spec: JobSpec) -> Iterator[tuple[str, str]]:
     if spec.hang_seconds is not None:
         yield "hangs", f"after {format_seconds(spec.hang_seconds)} without a sign of life"
     if spec.notify:
-        of = f" of {', '.join(spec.notify_on)}" if spec.notify_on else ""
-        yield "tells", safe(f"{', '.join(spec.notify)}{of}")
+        yield "tells", told_text(spec)
+
+
+def told_text(spec: JobSpec) -> str:
+    """Say who is told of it, and of what."""
+    return safe(", ".join(spec.notify) + (f", of: {', '.join(spec.notify_on)}" if spec.notify_on else ""))
 
 
 def record(it: WorkloadView) -> Iterator[tuple[str, str]]:

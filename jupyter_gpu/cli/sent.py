@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from .base import Face
 from .batch import numbers_text
+from .recorded import told_text
 from .text import command_line, end_text, ids_of, plural, safe, sentence, unpacked, why
 
 if TYPE_CHECKING:
@@ -67,6 +68,8 @@ def foretell(face: Face, found: DryRunView, command: Command) -> None:
             face.say(f"Expected start: about {format_when(it.expected_start_at, face.now())}.")
     if found.evicts:
         face.say(f"To make room, {_listed(sorted(found.evicts))} would have to yield.")
+    if command.spec.notify:
+        face.say(f"Told would be: {told_text(command.spec)}.")
     if found.quotas:
         face.say("", "It would count for", quota_table(found.quotas, face.now()))
 

@@ -126,6 +126,11 @@ def test_an_address_that_is_wrong_is_not_tried_again_and_its_secret_stays_out_of
     assert len(hook.got) == 1
 
 
+def test_a_command_that_is_not_there_is_said_in_words_and_not_tried_again(environ):
+    """Its log has one line of it, and no bare exit code."""
+    assert errand("nosuchcmd foo", environ) == (1, "", "there is no command 'nosuchcmd'\n")
+
+
 def test_a_name_means_what_the_users_file_says(environ):
     """The address stands in the user's own file and nowhere else."""
     hook = Hook()

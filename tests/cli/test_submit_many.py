@@ -261,12 +261,42 @@ def test_who_is_told_is_said_here_or_in_the_own_file(gpu, tmp_path):
     gpu.environ = {"HOME": str(tmp_path), "PATH": "/usr/bin:/bin"}
 
     said = []
-    for words in ((), ("--notify", "mail -s x", "--notify-on", "failed,hung"), ("--no-notify",)):
+    for words in ((), ("--notify", "cat -s x", "--notify-on", "failed,hung"), ("--no-notify",)):
         gpu.client.calls.clear()
         assert gpu("submit", *words, "--", "true").code == 0
         said.append((asked(gpu).spec.notify, asked(gpu).spec.notify_on))
 
-    assert said == [(("chat",), ("ended",)), (("mail -s x",), ("failed", "hung")), ((), ())]
+    assert said == [(("chat",), ("ended",)), (("cat -s x",), ("failed", "hung")), ((), ())]
+
+
+@pytest.mark.parametrize(
+    ("target", "said"),
+    [
+        ("chat", "There is no target 'chat' in {home}/.config/jupyter-gpu/notify.toml, and no command of that name"),
+        ("nosuchcmd foo", "Nobody would be told by 'nosuchcmd foo': there is no command 'nosuchcmd'."),
+        ("./tell.sh", "'./tell.sh' does not begin with a slash."),
+        ("/no/such/tell", "there is no command '/no/such/tell'."),
+        ("typo", "Nobody would be told by 'typo': there is no command 'mial'."),
+    ],
+)
+def test_a_target_that_would_tell_nobody_is_refused_while_somebody_is_there(gpu, tmp_path, target, said):
+    """At night the broker's log alone would know of it."""
+    place = tmp_path / ".config" / "jupyter-gpu" / "notify.toml"
+    place.parent.mkdir(parents=True)
+    place.write_text('[targets]\ntypo = "mial -s x ada@example.org"\n')
+    gpu.environ = {"HOME": str(tmp_path), "PATH": "/usr/bin:/bin"}
+
+    result = gpu("submit", "--notify", target, "--", "true")
+
+    assert result.code == 2
+    assert said.format(home=tmp_path) in " ".join(result.err.split())
+    assert not [call for call in gpu.client.calls if call[0] == "submit"]
+
+
+def test_a_dry_run_says_who_would_be_told(gpu):
+    """By name or address, and of what."""
+    result = gpu("submit", "--dry-run", "--notify", "https://chat.lab/x", "--notify-on", "failed", "--", "true")
+    assert "Told would be: https://chat.lab/x, of: failed." in result.out
 
 
 def test_what_it_depends_on_is_written_down(gpu):
