@@ -143,11 +143,15 @@ def _instants(it: WorkloadView, now: float) -> Iterator[tuple[str, str]]:
 
 
 def _outcome(it: WorkloadView) -> str:
+    from ..model import EndReason
     from .text import safe
 
     if it.outcome is None:
         return ""
-    parts = [str(it.outcome.end)]
+    # Who was told to leave has not failed: its words say how it left.
+    has_yielded = it.outcome.noticed and not it.outcome.finished and it.outcome.detail
+    is_plain = it.outcome.end in {EndReason.FAILED, EndReason.SUCCEEDED}
+    parts = [] if has_yielded and is_plain else [str(it.outcome.end)]
     # The sentence about the outcome has the numbers in it.
     if it.outcome.detail:
         parts.append(safe(it.outcome.detail))

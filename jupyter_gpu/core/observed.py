@@ -31,6 +31,7 @@ from ..model import (
     Workload,
     World,
 )  # fmt: skip
+from ..units import format_seconds
 from .conditions import condition_after
 from .events import (
     Amended,
@@ -302,7 +303,9 @@ def _of_live(world: World, it: Workload, now: float) -> list[Event]:
             [_given_up(it, now, EndReason.ABANDONED, detail)]
         )]  # fmt: skip
     if it.kind is Kind.JOB and it.lease.ends_at is not None and now >= it.lease.ends_at:
-        return [evicted(world, it, EvictionReason.TIMED_OUT, now, detail="its time limit is over")]
+        limit = it.lease.ends_at - it.lease.granted_at
+        said = f"its time limit of {format_seconds(round(limit))} is over"
+        return [evicted(world, it, EvictionReason.TIMED_OUT, now, detail=said)]
     return []
 
 

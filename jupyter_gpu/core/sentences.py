@@ -27,11 +27,13 @@ def sentence(world: World, it: Workload, caller: Caller, now: float, ahead: int 
 
 
 def _of_state(world: World, it: Workload, caller: Caller, now: float, ahead: int | None) -> str:
-    if it.state is State.QUEUED:
-        return _why_waiting(world, it, caller, now, ahead or 0)
     # Words about it are its owner's, and who handles others' work.
     is_theirs = it.owner == caller.name or caller.is_operator
-    detail = it.detail if is_theirs else ""
+    if it.state is State.QUEUED:
+        step = it.outcome.to_step if it.outcome is not None and is_theirs else None
+        goes_on = "" if step is None else f" It goes on from step {step}."
+        return f"{_why_waiting(world, it, caller, now, ahead or 0)}{goes_on}"
+    detail = it.detail.removesuffix(".") if is_theirs else ""  # it may end with a whole sentence of a framework's
     if it.state is State.ENDED:
         said = f"It ended: {it.end}" + (f" ({detail})." if detail else ".")
         return " ".join(filter(None, (said, advice(world, it) if is_theirs else "")))

@@ -44,6 +44,14 @@ def test_show_tells_what_was_recorded(gpu):
     assert row(out, "variables") == "PATH, SEED"
 
 
+def test_show_does_not_call_it_a_failure_that_a_job_has_left_because_it_was_told_to(gpu):
+    """Its exit code is how it said so; of one that failed by itself the end is named."""
+    yielded = Outcome(end=EndReason.FAILED, exit_code=75, noticed=True, detail="it yielded (exit code 75)")
+    assert row(shown(gpu, outcome=yielded), "last") == "attempt  it yielded (exit code 75)"
+    failed = Outcome(end=EndReason.FAILED, exit_code=1, detail="exit code 1; the log ends with: KeyError: 'a'")
+    assert row(shown(gpu, outcome=failed), "last") == "attempt  failed, exit code 1; the log ends with: KeyError: 'a'"
+
+
 def test_show_tells_what_the_job_was_given(gpu):
     """Parameters, a container with its mounts, its place in an array, what it comes after, which may be an array."""
     spec = {"parameters": {"lr": 0.1}, "image": "lab/torch", "mounts": ("/d:/in:ro",), "notify": ("mail",)}

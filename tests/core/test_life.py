@@ -511,6 +511,7 @@ def test_a_time_limit_ends_with_a_grace():
     job = play.running(seconds=HOUR)
 
     assert play.later(HOUR) == [f"evicted (timed-out) {job}"]
+    assert play[job].detail == "its time limit of 1h is over"
     play.exit(job, SAVED)
     assert play.state(job) is State.ACTIVE
     assert play[job].timeouts == 1

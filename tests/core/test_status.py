@@ -426,6 +426,29 @@ def test_where_names_are_not_public_a_condition_names_no_process_to_others(condi
     assert seen_by(play, ROOT).devices[0].condition_detail == detail
 
 
+def test_who_has_yielded_reads_from_where_it_goes_on_and_nobody_else_does() -> None:
+    """That it lost nothing is what its owner wants to know."""
+    play = Play(1)
+    job = play.running()
+    play.reservation(owner="grace")
+    left = Outcome(end=EndReason.FAILED, exit_code=75, noticed=True, progressed=True, to_step=21)
+    play.exit(job, left)
+
+    mine, theirs = (view(play.world, play[job], who, play.now, alone=True).reason for who in (ADA, GRACE))
+    assert mine.endswith(" It goes on from step 21.")
+    assert "step" not in theirs
+
+
+def test_words_that_end_with_a_full_stop_of_their_own_get_no_other() -> None:
+    """Frameworks end their errors with one."""
+    play = Play(1)
+    job = play.running()
+    play.exit(job, Outcome(end=EndReason.GPU_OOM, exit_code=1, detail="exit code 1; CUDA out of memory."))
+
+    reason = view(play.world, play[job], ADA, play.now, alone=True).reason
+    assert reason.startswith("It ended: gpu-oom (exit code 1; CUDA out of memory). ")
+
+
 def test_who_waits_for_another_device_than_the_one_it_died_on_reads_why() -> None:
     """The one that is free is none for it."""
     play = Play(devices=2)

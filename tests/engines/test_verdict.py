@@ -2,7 +2,7 @@
 
 import pytest
 
-from jupyter_gpu.broker.engines.verdict import TAIL_BYTES, judge
+from jupyter_gpu.broker.engines.verdict import TAIL_BYTES, after_notice, judge
 from jupyter_gpu.exits import describe
 
 GPU = [
@@ -162,6 +162,21 @@ def test_what_failed_is_told_in_its_own_last_words(log, quoted):
 def test_who_yields_or_is_killed_has_no_last_words(exit_code, signal_number):
     """The line that it was in the middle of does not say why."""
     assert "ends with" not in judge(exit_code, signal_number, b"step 3\n", 0)[1]
+
+
+@pytest.mark.parametrize(
+    ("status", "saved", "said"),
+    [
+        ((75, None), {"progressed": True, "to_step": 21}, "it yielded, saved up to step 21 (how)"),
+        ((75, None), {"from_step": 10}, "it yielded, with nothing newer than step 10 (how)"),
+        ((0, None), {}, "it left after its notice (how)"),
+        ((None, 15), {}, "its notice ended it (how)"),
+        ((None, 9), {}, "it was ended by force (how)"),
+    ],
+)
+def test_who_left_because_it_was_told_to_has_not_failed(status, saved, said):
+    """What it saved is what counts."""
+    assert after_notice(*status, "how", saved) == said
 
 
 def test_a_fork_after_cuda_is_the_programs_own():

@@ -122,6 +122,7 @@ async def test_data_loader_workers_get_no_notice_however_they_were_started(tmp_p
         assert b"TERM of" not in it.log()
         assert [text.split("(")[1] for text in it.file("outcome.json")["noticed_processes"]] == [f"{pid})"]
         assert (outcome.exit_code, outcome.noticed, outcome.to_step) == (75, True, 7)
+        assert outcome.detail == "it yielded, saved up to step 7 (exit code 75)"
 
 
 # --- saves -----------------------------------------------------------------------------------------
@@ -247,7 +248,7 @@ async def test_a_failure_beside_a_full_disk_says_that_it_is_full(tmp_path):
                 (disk / "checkpoints" / "weights").write_bytes(b"x" * (1 << 20))
             failed = await it.run(sys.executable, "-c", SAYS_ONLY, checkpoint_dir="small/checkpoints")
             assert failed.end is EndReason.FAILED
-            assert failed.detail == "exit code 1; the disk that its checkpoints lie on is full"
+            assert failed.detail.startswith("exit code 1; the disk that its checkpoints lie on is full; the log ends")
             done = await it.run("true", checkpoint_dir="small/checkpoints", workload=2)
             assert done.detail == "exit code 0"
 

@@ -26,7 +26,7 @@ from . import cgroup, child, files, isolation, outside, procs, saved
 from .ending import Ending
 from .joblog import JobLog
 from .reports import Reports
-from .verdict import judge
+from .verdict import after_notice, judge, with_hint
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -226,13 +226,16 @@ class _Supervisor:
             self.outcome = it
         else:
             end, detail = judge(code, signal_number, self.log.tail, self._memory_kills() if code != 0 else 0)
-            self.outcome = {"end": end, "detail": detail, "exit_code": code, "signal": signal_number}
+            self.outcome = {"end": end, "exit_code": code, "signal": signal_number}
             before = self.findings.get("resume_from")
             self.outcome |= saved.look(self.spec, before, ran_seconds=ran_seconds, ended_at=at)
             if self.outcome.pop("is_full", False) and end == "failed":
-                self.outcome["detail"] += "; the disk that its checkpoints lie on is full"
+                detail = with_hint(detail, "the disk that its checkpoints lie on is full")
             if why := self.outcome.pop("why", ""):
-                self.outcome["detail"] += f"; {why}"
+                detail = with_hint(detail, why)
+            if self.ending.noticed_at is not None and end in {"failed", "succeeded"} and not self.outcome["finished"]:
+                detail = after_notice(code, signal_number, detail, self.outcome)
+            self.outcome["detail"] = detail
         self.outcome |= {"ended_at": at, "yield_seconds": yielded}
         if self.tree_gone:
             cgroup.remove(self.spec["cgroups"])

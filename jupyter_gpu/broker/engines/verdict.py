@@ -15,6 +15,10 @@ import signal
 from ...exits import describe
 from . import shortage
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
 #: How much of the log's end is read. An out-of-memory error that was caught and survived lies further up.
 TAIL_BYTES = 16 * 1024
 
@@ -70,6 +74,7 @@ _ESCAPES = re.compile(rb"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\
 #: Signals that nobody sends to himself.
 _OF_OTHERS = (signal.SIGHUP, signal.SIGINT, signal.SIGKILL, signal.SIGTERM)
 EXIT_REQUEUE = 75
+_QUOTE = "; the log ends with: "
 
 _ENDS = (("gpu-oom", _GPU_OOM), ("disk-full", _DISK_FULL), ("device-lost", _HARDWARE))
 _HINTS = {
@@ -99,14 +104,35 @@ def judge(exit_code: int | None, signal_number: int | None, tail: bytes, host_oo
         return "failed", how + (_hint(tail) or _last_words(exit_code, signal_number, tail))
     end = max(found, key=lambda each: found[each].start())
     more = shortage.describe(_whole_line(tail, found[end])) if end == "gpu-oom" else ""
-    return end, f"{how}{more}; the log ends with: {_line(tail, found[end])}"
+    return end, f"{how}{more}{_QUOTE}{_line(tail, found[end])}"
+
+
+def with_hint(detail: str, hint: str) -> str:
+    """Say something more, before the log's own words."""
+    how, quote, words = detail.partition(_QUOTE)
+    return f"{how}; {hint}{quote}{words}"
+
+
+def after_notice(exit_code: int | None, signal_number: int | None, detail: str, saved: dict[str, Any]) -> str:
+    """What is said in the place of `detail` of one that has left since it was told to: that is no failure."""
+    if exit_code == EXIT_REQUEUE:
+        how = "it yielded"
+    elif exit_code is not None:
+        how = "it left after its notice"
+    else:
+        how = "it was ended by force" if signal_number == signal.SIGKILL else "its notice ended it"
+    if saved.get("progressed"):
+        how += f", saved up to step {saved['to_step']}"
+    elif saved.get("from_step") is not None:
+        how += f", with nothing newer than step {saved['from_step']}"
+    return f"{how} ({detail})"
 
 
 def _hint(tail: bytes) -> str:
     for pattern, what in _HINTS.items():
         match = _last(pattern, tail)
         if match:
-            return f"; {what}; the log ends with: {_line(tail, match)}"
+            return f"; {what}{_QUOTE}{_line(tail, match)}"
     return ""
 
 
@@ -119,7 +145,7 @@ def _last_words(exit_code: int | None, signal_number: int | None, tail: bytes) -
         return ""
     lines = (_ESCAPES.sub(b"", line).strip() for line in re.split(rb"[\r\n]", tail)[::-1])
     last = next(filter(None, lines), b"").decode("utf-8", "replace")
-    return f"; the log ends with: {last[:300]}" if last else ""
+    return f"{_QUOTE}{last[:300]}" if last else ""
 
 
 def _last(pattern: re.Pattern[bytes], text: bytes) -> re.Match[bytes] | None:
