@@ -2,13 +2,15 @@
 
 import json
 import signal
+import subprocess
 import time
 from pathlib import Path
 
-from jupyter_gpu.broker.engines import files
+from jupyter_gpu.broker.engines import files, notice, procs
 from jupyter_gpu.broker.engines.base import Stage
+from jupyter_gpu.broker.engines.ending import Ending
 from jupyter_gpu.model import EndReason
-from tests.engines.bench import PYTHON, bench, lives, scenario, until
+from tests.engines.bench import PATIENCE, PYTHON, bench, lives, scenario, until
 
 # Tells of each SIGTERM, and ends when the file `leave` appears.
 COUNTER = """
@@ -191,6 +193,21 @@ async def test_the_whole_yield_runs_without_a_broker(tmp_path):
         outcome = await it.end()
         assert (outcome.signal, outcome.noticed) == (signal.SIGKILL, True)
         assert len(outcome.forced) == 1
+
+
+def test_whom_no_notice_reached_has_had_it_with_the_closing_signal(tmp_path, monkeypatch):
+    """A shell's short programs may each be over before their signal; its preemption is no failure of its own."""
+    with subprocess.Popen(["/bin/sleep", "600"]) as child:
+        ending = Ending(str(tmp_path))
+        monkeypatch.setattr(ending, "_tree", lambda: {child.pid: procs.find(child.pid)})
+        monkeypatch.setattr(notice, "targets", lambda *_: [])
+        order = {"reason": "preempted", "ordered_at": time.time(), "yield_by": time.time(), "kill_after_seconds": 600}
+        files.write_whole(f"{tmp_path}/{files.ORDER}", order)
+        ending.look()
+        ending.act(launched=True, cgroups=[])
+        assert child.wait(PATIENCE) == -signal.SIGTERM
+    assert ending.noticed == [f"sleep ({child.pid})"]
+    assert ending.since_notice() is not None
 
 
 @scenario

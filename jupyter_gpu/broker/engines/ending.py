@@ -92,8 +92,11 @@ class Ending:
         if self._close_at is not None and now >= self._close_at and not self._closed:
             tree = self._tree()
             self._closed = True
+            # Where each program had ended between a look and its signal, nobody has had the notice: then this is it.
+            send = self._tell if self._notice_owed else _terminate
             for proc in tree.values():
-                procs.send(proc, signal.SIGTERM)
+                send(proc)
+            self._notice_owed = False
         if self._closed and self._kill_at is not None and now >= self._kill_at:
             self._kill(cgroups)
 
@@ -126,11 +129,14 @@ class Ending:
             catches = notice.program(argv) in notice.SHELLS and procs.catches(proc.pid, signal.SIGTERM)
             candidates.append(notice.Candidate(proc.pid, proc.parent, argv, catches))
         for pid in notice.targets(os.getpid(), candidates):
-            if procs.send(tree[pid], signal.SIGTERM):
-                self.noticed.append(f"{tree[pid].name} ({pid})")
-                if self.noticed_at is None:
-                    self.noticed_at, self._noticed_when = time.time(), time.monotonic()
+            self._tell(tree[pid])
         self._notice_owed = not self.noticed
+
+    def _tell(self, proc: procs.Proc) -> None:
+        if _terminate(proc):
+            self.noticed.append(f"{proc.name} ({proc.pid})")
+            if self.noticed_at is None:
+                self.noticed_at, self._noticed_when = time.time(), time.monotonic()
 
     def _kill(self, cgroups: list[str]) -> None:
         """SIGKILL all that lives; called again until nothing does."""
@@ -145,3 +151,7 @@ class Ending:
         # Until then new ones may have been forked; what hangs in the kernel is asked ever more rarely.
         self._kill_at = time.monotonic() + self._kill_again_seconds
         self._kill_again_seconds = min(2 * self._kill_again_seconds, 1.0)
+
+
+def _terminate(proc: procs.Proc) -> bool:
+    return procs.send(proc, signal.SIGTERM)
