@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from .base import Face
 from .batch import numbers_text
-from .recorded import told_text
-from .text import command_line, end_text, ids_of, plural, safe, sentence, unpacked, why
+from .recorded import surroundings, told_text
+from .text import command_line, end_text, ids_of, plural, safe, sentence, shell_word, unpacked, why
 
 if TYPE_CHECKING:
     from ..model import DryRunView, RecurringView, WorkloadView
@@ -25,7 +25,7 @@ def tell_sent(face: Face, it: WorkloadView, command: Command, *, is_known: bool)
         face.say(f"{what[0].upper()}{what[1:]} is there already (same key).")
     else:
         face.say(f"Submitted {_what(it)} to queue {safe(it.queue)}{_numbers(it)}.")
-        face.line(f"{'Each' if it.member is not None else 'It'} runs: {_line(command)}")
+        face.line(f"{'Each' if it.member is not None else 'It'} runs: {_runs(command)}")
     if it.reason:
         face.say(sentence(it.reason))
 
@@ -40,8 +40,13 @@ def _numbers(it: WorkloadView) -> str:
     return "" if it.member is None else f": {plural(len(ids), 'job')}, {numbers_text(ids)}"
 
 
-def _line(command: Command) -> str:
-    return command_line(map(unpacked, command.spec.argv))
+def _runs(command: Command) -> str:
+    """What runs, in a line that can be pasted; of a notebook which, since a long line of ours runs it."""
+    spec = command.spec
+    if "output_notebook" in spec.recorded and command.script is not None:
+        results = shell_word(unpacked(spec.recorded["output_notebook"]))
+        return f"{shell_word(unpacked(command.script.name))}, its results go into {results}"
+    return command_line(map(unpacked, spec.argv))
 
 
 def foretell(face: Face, found: DryRunView, command: Command) -> None:
@@ -54,15 +59,21 @@ def foretell(face: Face, found: DryRunView, command: Command) -> None:
         return
     it = found.workload
     name = f" ({safe(it.name)})" if it.name else ""
-    face.say(f"Nothing is queued. It would be {plural(found.jobs, 'job')}{name} in queue {safe(it.queue)}.")
-    face.line(f"{'Each' if found.jobs > 1 else 'It'} would run: {_line(command)}")
-    if found.starts_now == found.jobs:
+    often = " each time" if found.times else ""
+    face.say(f"Nothing is queued. It would be {plural(found.jobs, 'job')}{name} in queue {safe(it.queue)}{often}.")
+    _foretell_what_runs(face, found, command)
+    if found.times:
+        when = ", ".join(format_when(at, face.now()) for at in found.times)
+        face.say(
+            f"The first times by the clock here: {when}. The calendar is in the time of {safe(found.timezone or '')}."
+        )
+    elif found.starts_now == found.jobs:
         face.say("It would start now." if found.jobs == 1 else "All would start now.")
     elif found.starts_now:
-        face.say(f"{found.starts_now} of them would start now.")
+        face.say(f"{found.starts_now} of them would start now. {sentence(found.others_wait)}".rstrip())
     if it.end is not None:
         face.say(f"It would end at once: {end_text(it)}.")
-    elif it.state == "queued":
+    elif it.state == "queued" and not found.times:
         face.say(why(it))
         if it.expected_start_at is not None:
             face.say(f"Expected start: about {format_when(it.expected_start_at, face.now())}.")
@@ -72,6 +83,17 @@ def foretell(face: Face, found: DryRunView, command: Command) -> None:
         face.say(f"Told would be: {told_text(command.spec)}.")
     if found.quotas:
         face.say("", "It would count for", quota_table(found.quotas, face.now()))
+
+
+def _foretell_what_runs(face: Face, found: DryRunView, command: Command) -> None:
+    """Say the command with what belongs to it; of an array also what its first would be, values and all."""
+    face.line(f"{'Each' if found.jobs > 1 else 'It'} would run: {_runs(command)}")
+    first = found.workload.spec
+    if found.jobs > 1 and first is not None and first.argv != command.spec.argv:
+        face.line(f"The first of them: {command_line(map(unpacked, first.argv))}")
+    for name, value in surroundings(command.spec):
+        if name in ("parameters", "image"):
+            face.say(f"{'Its parameters' if name == 'parameters' else 'In the image'}: {value}.")
 
 
 def _listed(ids: Sequence[int]) -> str:
@@ -90,6 +112,6 @@ def tell_recurring(face: Face, it: RecurringView, command: Command) -> None:
     face.say(
         f"Recurring job {it.id}{name} is queued by the calendar {safe(it.cron)}, in the time of {safe(it.timezone)}."
     )
-    face.line(f"Each time it runs: {_line(command)}")
+    face.line(f"Each time it runs: {_runs(command)}")
     first = "never" if it.next_at is None else format_when(it.next_at, face.now())
     face.say(f"The first time: {first}. `jupyter gpu recurring` lists what is queued so.")

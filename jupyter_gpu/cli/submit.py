@@ -213,7 +213,7 @@ def submit(face: Face, /, gpus: int | None, seconds: int | None, **words: Any) -
     for note in (*command.notes, *_notes_of_options([unpacked(word) for word in command.spec.argv])):
         face.aside(sentence(note))
     if words["dry_run"]:
-        foretell(face, face.client.dry_run(body), command)
+        foretell(face, face.client.dry_run(body, words["cron"], words["zone"]), command)
         return 0
     if words["cron"] is not None:
         _add_recurring(face, body, command, words)

@@ -29,9 +29,11 @@ _encode = msgspec.json.Encoder().encode
 _dry, _workload, _recurring = reading(DryRunView), reading(WorkloadView), reading(RecurringView)
 
 
-def dry_run(body: SubmitBody) -> Call[DryRunView]:
+def dry_run(body: SubmitBody, cron: str | None, timezone: str | None) -> Call[DryRunView]:
     """POST /workloads?dry_run=true: nothing is asked for, so it may be sent again."""
-    return Call("POST", "/workloads", _dry, (("dry_run", "true"),), _encode(body), may_repeat=True)
+    asked = [("dry_run", "true"), ("cron", cron), ("timezone", timezone)]
+    query = tuple((name, value) for name, value in asked if value is not None)
+    return Call("POST", "/workloads", _dry, query, _encode(body), may_repeat=True)
 
 
 def chain(workload_id: int, after: Iterable[Dependency]) -> Call[WorkloadView]:

@@ -109,6 +109,6 @@ class AsksOfJobs:
         """It is no more; the jobs that it led to stay."""
         return self._send(calls.remove_recurring(recurring_id))
 
-    def dry_run(self, body: SubmitBody) -> DryRunView:
-        """What would become of an ask; nothing is asked for."""
-        return self._send(calls.dry_run(body))
+    def dry_run(self, body: SubmitBody, cron: str | None = None, timezone: str | None = None) -> DryRunView:
+        """What would become of an ask, also of one that comes by a calendar; nothing is asked for."""
+        return self._send(calls.dry_run(body, cron, timezone))

@@ -44,11 +44,14 @@ def dry_run(world: World, command: Submit, caller: Caller, now: float) -> DryRun
         # Without what can be done about it, which names a number that nothing has.
         said = "It would be paused, and wait until it is let go." if first.paused else shown.why
         shown = msgspec.structs.replace(shown, reason=said, why=said)
+    later = next((it for it in found.its[1:] if it.state is State.QUEUED), None)
+    others = view(found.world, later, caller, now, alone=True).why if later and first.state is State.ACTIVE else ""
     mine = {it.id for it in world.holders() if it.owner == caller.name}
     return DryRunView(
         workload=shown,
         jobs=len(found.its),
         starts_now=sum(1 for it in found.its if it.state is State.ACTIVE),
+        others_wait=others,
         evicts=tuple(id_ for id_ in found.evicts if caller.sees_others or id_ in mine),
         quotas=quota_views_of(Moment(found.world, now), first),
     )

@@ -83,7 +83,12 @@ class DryRunView(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     jobs: int
     #: How many of them would start at once.
     starts_now: int
+    #: Why the first of those that would not waits, of an array whose first would start.
+    others_wait: str = ""
     #: Whom they would make yield.
     evicts: tuple[int, ...] = ()
     #: The bounds that it would count for, as they would stand then.
     quotas: tuple[QuotaView, ...] = ()
+    #: Of one that would come by a calendar: its first instants, and the time zone that they were found in.
+    times: tuple[float, ...] = ()
+    timezone: str | None = None

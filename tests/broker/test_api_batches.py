@@ -1,6 +1,8 @@
 """Chains, arrays and dry runs by way of the API: what is checked at the doors, and what nothing is left of."""
 
 import json
+from datetime import datetime
+from zoneinfo import ZoneInfo
 
 import pytest
 
@@ -248,6 +250,23 @@ def test_a_dry_run_is_refused_as_the_ask_would_be(tmp_runtime: Places, body: dic
             assert json.loads(tried.text) == json.loads(asked.text)
             reader = await broker.as_("reader").post("/workloads?dry_run=true", json=body)
             assert reader.status_code == 403
+
+    play(story)
+
+
+def test_a_calendar_is_tried_with_the_job_and_refused_where_it_cannot_be_meant(tmp_runtime: Places) -> None:
+    """Its first instants come back; an ask that is none of a calendar's has no place for one."""
+
+    async def story() -> None:
+        async with an_api(tmp_runtime.runtime_dir) as broker:
+            ada, words = broker.as_("ada"), {"dry_run": "true", "cron": "30 2 * * *", "timezone": "Europe/Amsterdam"}
+            found = (await ada.post("/workloads", params=words, json=job())).json()
+            assert [datetime.fromtimestamp(at, ZoneInfo(found["timezone"])).hour for at in found["times"]] == [2, 2, 2]
+            wrong = await ada.post("/workloads", params=words | {"cron": "30 2 * *"}, json=job())
+            assert (wrong.status_code, "cron has 5" in wrong.json()["message"]) == (422, True)
+            asked = await ada.post("/workloads", params={"cron": "30 2 * * *"}, json=job())
+            assert asked.status_code == 422
+            assert broker.loop.world.last_id == 0
 
     play(story)
 

@@ -338,11 +338,13 @@ class FakeClient:
         )
         return self.submitted
 
-    def dry_run(self, body: SubmitBody) -> DryRunView:
-        self._called("dry_run", body)
+    def dry_run(self, body: SubmitBody, cron: str | None = None, timezone: str | None = None) -> DryRunView:
+        self._called("dry_run", body, cron, timezone)
         it = self.submit(body)
         self.calls.pop()
-        return DryRunView(workload=it, jobs=max(1, len(body.array)), starts_now=0, quotas=self.lab.quotas)
+        found = DryRunView(workload=it, jobs=max(1, len(body.array)), starts_now=0, quotas=self.lab.quotas)
+        times = () if cron is None else (NOW + HOUR, NOW + 25 * HOUR)
+        return msgspec.structs.replace(found, times=times, timezone=timezone)
 
     def add_recurring(
         self, body: RecurringBody, idempotency_key: str | None = None, *, keep: Iterable[str] = ()

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from jupyter_gpu import errors
-from jupyter_gpu.model import Ask, Dependency, DryRunView, EndReason, Member, State, WorkloadPage, WorkloadView
+from jupyter_gpu.model import Ask, Dependency, DryRunView, EndReason, JobSpec, Member, State, WorkloadPage, WorkloadView
 from tests.cli.fake import HOUR, NOW, ended, lab, workload
 from tests.cli.test_submit import asked
 
@@ -357,6 +357,36 @@ def test_a_dry_run_says_what_would_become_of_it(gpu):
     assert "devices per user" in result.out
 
 
+def test_a_dry_run_of_a_calendar_says_its_first_times_by_the_readers_clock(gpu):
+    """And nothing of now, when it would not come."""
+    result = gpu("recurring", "add", "--dry-run", "--cron", "5 16 * * *", "--zone", "Europe/Amsterdam", "--", "true")
+
+    assert next(call[2:] for call in gpu.client.calls if call[0] == "dry_run") == ("5 16 * * *", "Europe/Amsterdam")
+    assert result.out.startswith(
+        "Nothing is queued. It would be 1 job in queue training each time.\n"
+        "It would run: true\n"
+        "The first times by the clock here: 15:05, tomorrow 15:05. The calendar is in the"
+    )
+    assert "now" not in result.out
+
+
+def test_a_dry_run_shows_an_array_filled_in_with_what_belongs_to_it_and_why_others_wait(gpu, monkeypatch):
+    """An example of the command, its parameters and image, and why not all would start."""
+    first = workload(0, state=State.ACTIVE, spec=JobSpec(argv=("true", "1"), folder="/"))
+    said = DryRunView(workload=first, jobs=4, starts_now=2, others_wait="no GPU is free")
+    monkeypatch.setattr(gpu.client, "dry_run", lambda *_: said)
+
+    words = ("--array", "seed=1..4", "--image", "lab/torch", "-p", "lr=0.1", "--", "true", "{seed}")
+    assert gpu("submit", "--dry-run", *words).out == (
+        "Nothing is queued. It would be 4 jobs (digits) in queue training.\n"
+        "Each would run: true '{seed}'\n"
+        "The first of them: true 1\n"
+        "Its parameters: lr=0.1.\n"
+        "In the image: lab/torch.\n"
+        "2 of them would start now. No GPU is free.\n"
+    )
+
+
 @pytest.mark.parametrize(
     ("found", "said"),
     [
@@ -370,7 +400,7 @@ def test_a_dry_run_says_what_would_become_of_it(gpu):
 def test_a_dry_run_names_who_would_make_room(gpu, monkeypatch, found, said):
     """Whom a better claim would cost their GPUs is told before it does."""
     it = workload(0, state=State.ACTIVE, ask=Ask())
-    monkeypatch.setattr(gpu.client, "dry_run", lambda _: DryRunView(workload=it, **found))
+    monkeypatch.setattr(gpu.client, "dry_run", lambda *_: DryRunView(workload=it, **found))
 
     assert said in gpu("submit", "--dry-run", "--", "true").out
 
@@ -379,7 +409,7 @@ def test_a_dry_run_says_that_it_would_come_after_what_failed(gpu, monkeypatch):
     """What could never start would end at once, with the reason."""
     detail = "job 12 (prep) failed, and job 16 was to come after its success"
     it = workload(16, state=State.ENDED, end=EndReason.DEPENDENCY_UNMET, detail=detail)
-    monkeypatch.setattr(gpu.client, "dry_run", lambda _: DryRunView(workload=it, jobs=1, starts_now=0))
+    monkeypatch.setattr(gpu.client, "dry_run", lambda *_: DryRunView(workload=it, jobs=1, starts_now=0))
 
     assert gpu("submit", "--dry-run", "--after-ok", "12", "--", "true").out.endswith(
         f"It would end at once: dependency-unmet ({detail}).\n"

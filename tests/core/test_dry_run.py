@@ -49,6 +49,17 @@ def test_what_would_start_is_said_with_what_it_counts_for():
     )
 
 
+def test_of_an_array_it_is_said_why_the_others_would_wait():
+    """The first alone says that it would start."""
+    play = Play(1)
+
+    found = asked(play, a_job(array=({"seed": "1"}, {"seed": "2"})))
+
+    assert (found.workload.state, found.starts_now) == (State.ACTIVE, 1)
+    assert found.others_wait.startswith("No GPU is free")
+    assert not asked(play, a_job()).others_wait
+
+
 def test_what_would_wait_is_said_with_why_and_when_and_without_a_number_that_nothing_has():
     """Queue, reason, expected start."""
     play = Play(1)

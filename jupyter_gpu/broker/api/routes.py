@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import msgspec
 from tornado.web import RequestHandler
 
+from ...errors import InvalidAsk
 from ...model import (
     BrokerView,
     Cancel,
@@ -102,9 +103,11 @@ class Workloads(Accepting):
     )
     async def post(self, query: AskQuery, body: SubmitBody) -> WorkloadView | DryRunView:
         """Ask for devices: 201 if they are granted at once, 202 if the workload waits; 200 if it is only tried."""
+        if query.cron is not None and not query.dry_run:
+            raise InvalidAsk("One ask has no calendar.", hint=f"Try it with dry_run=true, or POST {PREFIX}/recurring.")
         if query.dry_run:
             self.set_status(200)
-            return await self.would_be(body, query.keep)
+            return await self.would_be(body, query)
         it = await self.accept(await self.check(body, self.request.headers.get("Idempotency-Key"), query.keep))
         self.set_status(201 if it.state is State.ACTIVE else 202)
         self.set_header("Location", self.application.link(self.request, f"{PREFIX}/workloads/{it.id}"))

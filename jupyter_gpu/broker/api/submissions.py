@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Awaitable
+from itertools import islice
 from pathlib import Path
 from typing import ClassVar, TypeVar
 
@@ -32,6 +33,7 @@ from ...model import (
     unpack_bytes,
 )
 from ..loop import Answer
+from ..recurring import Calendar, own_timezone
 from . import views
 from .base import Base, endpoint
 from .bounds import MOST_BYTES
@@ -45,6 +47,8 @@ T = TypeVar("T")
 SUBMIT_BYTES = LARGEST_BYTES * 4 // 3 + (4 << 20)
 #: So many are prepared, decided and committed together.
 TOGETHER = 50
+#: So many instants of a calendar show whether it is meant so.
+FIRST_TIMES = 3
 
 
 class SubmitQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -55,9 +59,11 @@ class SubmitQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
 
 class AskQuery(SubmitQuery, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """And whether it is only tried: what would come of it, and nothing is asked for."""
+    """And whether it is only tried: what would come of it, and nothing is asked for; also of one by a calendar."""
 
     dry_run: bool = False
+    cron: str | None = None
+    timezone: str | None = None
 
 
 class Accepting(Base):
@@ -81,11 +87,17 @@ class Accepting(Base):
         copies = copies_of(spec)
         return await (self._with_copies(command, copies) if copies else self.loop.handle(command))
 
-    async def would_be(self, body: SubmitBody, keep: tuple[str, ...]) -> DryRunView:
+    async def would_be(self, body: SubmitBody, query: AskQuery) -> DryRunView:
         """What would come of an ask. It costs a step of the planner, so one is tried at a time for each caller."""
         async with self.application.turn_of(self.caller):
-            command = await self.sighted(await self.check(body, None, keep, is_dry=True))
-            return dry_run(self.loop.world, command, self.caller, self.loop.now())
+            cron, zone = query.cron, query.timezone or own_timezone()
+            calendar = None if cron is None else await asyncio.to_thread(Calendar, cron, zone)
+            command = await self.sighted(await self.check(body, None, query.keep, is_dry=True))
+            found = dry_run(self.loop.world, command, self.caller, self.loop.now())
+            if calendar is None:
+                return found
+            times = tuple(islice(calendar.after(self.loop.now()), FIRST_TIMES))
+            return msgspec.structs.replace(found, times=times, timezone=calendar.timezone)
 
     async def sighted(self, command: Submit) -> Submit:
         """Before the first look for devices nothing is refused for want of them."""
