@@ -19,7 +19,7 @@ from ..model import (
     World,
 )
 from ..units import format_bytes
-from .forecast import expected_end_at
+from .forecast import known_end_at
 from .names import is_of, may_see_names
 from .placement import drives_display
 from .told import known_detail
@@ -41,8 +41,15 @@ def device_view(world: World, device: Device, caller: Caller, now: float) -> Dev
         uses=tuple(_use_view(world, use, caller) for use in _uses_of(world, device)),
         workloads=tuple(it.id for it in holders),
         holders=tuple(it.owner for it in holders if may_see_names(world, it, caller)),
-        free_at=max((expected_end_at(world, it, now) for it in holders), default=None),
+        free_at=_free_at(world, holders, now),
     )
+
+
+def _free_at(world: World, holders: tuple[Workload, ...], now: float) -> float | None:
+    """When the last of them is expected to be gone; None where nobody is there, or one has no end."""
+    ends = [known_end_at(world, it, now) for it in holders]
+    known = [end for end in ends if end is not None]
+    return max(known, default=None) if len(known) == len(ends) else None
 
 
 def _may_see_operators(world: World, caller: Caller) -> bool:

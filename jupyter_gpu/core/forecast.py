@@ -40,6 +40,15 @@ def expected_end_at(world: World, it: Workload, now: float) -> float:
     return end if end > now else now + OVERRUN_SECONDS
 
 
+def known_end_at(world: World, it: Workload, now: float) -> float | None:
+    """The same for people; None where it rests on nothing but what its queue expects of work without a time limit.
+
+    That is enough to put work in order, but read as a fact it would be none.
+    """
+    has_end = it.ask.duration_seconds is not None or (it.lease is not None and it.lease.ends_at is not None)
+    return expected_end_at(world, it, now) if has_end or it.state is State.YIELDING else None
+
+
 def ahead_of(world: World, it: Workload) -> int:
     """How many queued workloads stand before it in its queue; 0 is first."""
     count = 0

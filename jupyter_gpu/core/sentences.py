@@ -8,7 +8,7 @@ from ..model import Ask, Caller, Device, Kind, State, WaitingReason, Workload, W
 from ..units import bytes_apart, format_at, format_bytes, format_seconds, format_when
 from .advice import advice
 from .names import may_see_names
-from .outlook import expected_start_at
+from .outlook import expected_start_at, without_end
 from .placement import avoided, free_bytes, has_room, in_order, is_well, suits
 from .quota import Ledger, available_again_at, bind
 from .spare import spare_bytes
@@ -86,10 +86,17 @@ def _why_waiting(world: World, it: Workload, caller: Caller, now: float, ahead: 
             f"`jupyter gpu amend {it.id} --no-after` lets it start all the same, `jupyter gpu cancel {it.id}` ends it."
         )
     if it.waiting is WaitingReason.DEVICES:
-        at = expected_start_at(world, it, now, ahead)
-        expected = "" if at is None else f" Expected by about {format_when(at, now)}."
-        where = f"{where}{expected} Leave the line with `jupyter gpu cancel {it.id}`."
+        where = f"{where}{_expected(world, it, now, ahead)} Leave the line with `jupyter gpu cancel {it.id}`."
     return _why(world, it, caller, now, where, says_when=True)
+
+
+def _expected(world: World, it: Workload, now: float, ahead: int) -> str:
+    """When the first in line may expect to start, or whose end nobody knows; no queue's guess is told as an end."""
+    at = expected_start_at(world, it, now, ahead)
+    if at is not None:
+        return f" Expected by about {format_when(at, now)}."
+    endless = without_end(world, it, now) if ahead == 0 else None
+    return "" if endless is None else f" When is not known: {endless.kind} {endless.id} has no time limit."
 
 
 def _why(world: World, it: Workload, caller: Caller, now: float, where: str, *, says_when: bool) -> str:

@@ -149,6 +149,22 @@ def test_the_first_in_line_hears_when_it_may_expect_to_start() -> None:
     assert "Expected by about" in seen[person].reason
 
 
+def test_what_a_queue_expects_of_work_without_a_limit_is_told_to_nobody_as_its_end() -> None:
+    """It orders the line; as "until about 14:05" it reads like a fact, and it is four hours off."""
+    play = Play(devices=1)
+    running = play.running(owner="grace")
+    first = play.submit(a_job(owner="ada", seconds=60))
+    person = play.submit(a_reservation(owner="ada"))
+
+    document = seen_by(play, ADA)
+    seen = {it.id: it for it in document.workloads if it.is_mine}
+
+    assert document.devices[0].free_at is None
+    assert seen[first].expected_start_at is None
+    assert f"When is not known: job {running} has no time limit." in seen[first].reason
+    assert seen[person].expected_start_at == play.now + 600 + 120 + 30, "to whom it must yield in any case"
+
+
 def test_a_wait_beside_a_free_device_says_what_is_short() -> None:
     """Who wants two is not told that none is free while one is."""
     play = Play(devices=2)
