@@ -50,9 +50,10 @@ def doctor(face: Face, trial: bool, seconds: int) -> int:
 
     With --trial each GPU that is free is reserved for a moment and computes, with PyTorch, JAX or CuPy where one of
     them is installed beside this program, else by copying its memory. Its results are checked, and it is told how fast
-    and how hot it was, beside others of its kind. GPUs in use, cordoned or not well are named and left alone.
+    and how hot it was, beside others of its kind. GPUs in use, cordoned or not well are named and left alone. Podman,
+    where it is here, is to start a container.
     """
-    checks = tuple(examine(face))
+    checks = tuple(examine(face, tries=trial))
     trials = _tried(face, seconds) if trial else ()
     if face.as_json:
         face.document(Checkup(checks=checks, trials=trials))
@@ -77,7 +78,7 @@ def _line(it: Trial) -> Check:
     return Check(name=name, state=it.state, text=it.text, remedy=it.remedy)
 
 
-def examine(face: Face) -> Iterator[Check]:
+def examine(face: Face, *, tries: bool = False) -> Iterator[Check]:
     """Look at everything in turn; what cannot be asked is a finding like the others."""
     from .doctor_containers import engine_checks
     from .doctor_jupyter import jupyter_checks
@@ -112,7 +113,7 @@ def examine(face: Face) -> Iterator[Check]:
     yield from place
     yield from container_checks(environ)
     if is_here:
-        yield from engine_checks(environ, status)
+        yield from engine_checks(environ, status, tries=tries)
 
 
 def _of_devices(

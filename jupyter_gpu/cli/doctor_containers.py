@@ -1,6 +1,6 @@
 """The part of `jupyter gpu doctor` that concerns container engines: which are here, and whether a job could use them.
 
-It starts none of them: a socket is asked, files are read. Tests give other files.
+It starts none of them unless it is to try: a socket is asked, files are read. Tests give other files.
 """
 
 from __future__ import annotations
@@ -10,14 +10,17 @@ import getpass
 import os
 import shutil
 import socket
+import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+from .. import spawn
 from ..model import Status
 from .doctor import Check
 from .doctor_machine import slurp
 
 _ANSWER_SECONDS = 2.0
+_START_SECONDS = 30.0
 _DOCKER_SOCKET = "/var/run/docker.sock"
 _CDI_FOLDERS = ("etc/cdi", "var/run/cdi")
 _INITS = (
@@ -28,14 +31,17 @@ _TOOLKIT = "Install the NVIDIA Container Toolkit"
 _HOOKS = ("nvidia-container-runtime-hook", "nvidia-container-toolkit")
 
 
-def engine_checks(environ: Mapping[str, str], status: Status | None, root: Path = Path("/")) -> Iterator[Check]:
-    """One line for each engine that is here; one that says so where there is none."""
+def engine_checks(
+    environ: Mapping[str, str], status: Status | None, root: Path = Path("/"), *, tries: bool = False
+) -> Iterator[Check]:
+    """One line for each engine that is here; one that says so where there is none. `tries`: podman starts one."""
     path = environ.get("PATH", os.defpath)
     devices = () if status is None else status.devices
     uuids = tuple(it.uuid for it in devices if not it.simulated)
     found = [engine for engine in ("podman", "docker", "apptainer") if shutil.which(engine, path=path)]
     if "podman" in found:
-        yield _podman(path, uuids, root)
+        podman = _podman(path, uuids, root)
+        yield podman if podman.state != "ok" or not tries else _started(environ, path, root)
     if "docker" in found:
         yield _docker(environ, path, bool(uuids))
     if "apptainer" in found:
@@ -61,7 +67,31 @@ def _podman(path: str, uuids: tuple[str, ...], root: Path) -> Check:
         remedies.append(f"{_TOOLKIT} 1.15 or newer, and `sudo nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml`.")
     if wrong:
         return Check(name="podman", state="warn", text=f"here, but {'; '.join(wrong)}", remedy=" ".join(remedies))
-    return Check(name="podman", state="ok", text="here: it runs jobs as their user, without a daemon")
+    return Check(
+        name="podman",
+        state="ok",
+        text="here, with what it needs; `jupyter gpu doctor --trial` has it start a container",
+    )
+
+
+def _started(environ: Mapping[str, str], path: str, root: Path) -> Check:
+    """Have podman start a container of nothing but its own init, which needs no image and nobody elsewhere."""
+    known = shutil.which("catatonit", path=path)
+    init = next(it for it in ([Path(known)] if known else []) + [root / it for it in _INITS] if it.exists())
+    with tempfile.TemporaryDirectory(prefix="jupyter-gpu-trial-") as folder:
+        shutil.copy(init, f"{folder}/init")
+        words = ["podman", "run", "--rm", "--network", "none", "--rootfs", folder, "/init", "--version"]
+        done = spawn.run(words, _START_SECONDS, environ={**environ, "PATH": path})
+    if done.exit_code == 0:
+        return Check(name="podman", state="ok", text="it has started a container, as your user and without a daemon")
+    said = (done.errors.strip().splitlines() or ["it did not end in time"])[-1]
+    remedy = "Podman itself must run one before a job can: as it is, each job in an image fails at its start."
+    if "setrlimit" in said:
+        remedy = (
+            "This machine does not let it raise limits: set those of `ulimit -Hn` and `ulimit -Hu` in containers.conf, "
+            'as default_ulimits = ["nofile=N:N", "nproc=N:N"].'
+        )
+    return Check(name="podman", state="warn", text=f"here, but it starts no container: {said[:300]}", remedy=remedy)
 
 
 def _docker(environ: Mapping[str, str], path: str, has_gpus: bool) -> Check:

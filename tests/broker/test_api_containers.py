@@ -95,7 +95,7 @@ def test_the_first_that_can_be_used_is_taken(
         (("docker of podman's",), "docker", ["ask for podman"]),
         (("docker without root",), "docker", ["runs without root"]),
         (("podman that fails",), "podman", ["cannot find mappings"]),
-        (("podman",), "docker", ["docker: not found"]),
+        (("podman",), "docker", ["docker cannot be used here (docker: not found), but podman can."]),
         (("podman",), "lxc", ["none of those that may be used here: podman, docker, apptainer"]),
     ],
 )
@@ -107,6 +107,7 @@ def test_without_an_engine_nothing_is_taken(
     assert (status, answer["code"], spec) == (422, "invalid-ask", None)
     assert all(part in answer["message"] for part in says)
     assert answer["hint"]
+    assert ("--container-engine podman" in answer["hint"]) == ("but podman can." in answer["message"])
 
 
 def test_a_daemon_elsewhere_is_refused(tmp_runtime: Places) -> None:

@@ -21,13 +21,15 @@ REAL = msgspec.structs.replace(
 )
 
 
-def checks(root: Path, *programs: str, status: Status | None = REAL, **environ: str) -> dict[str, Check]:
+def checks(
+    root: Path, *programs: str, status: Status | None = REAL, tries: bool = False, **environ: str
+) -> dict[str, Check]:
     """Give the findings by name, on a machine with these programs."""
     place = root / "bin"
     place.mkdir(exist_ok=True)
     for name in programs:
         (place / name).touch(mode=0o755)
-    found = doctor_containers.engine_checks({"PATH": str(place)} | environ, status, root)
+    found = doctor_containers.engine_checks({"PATH": str(place)} | environ, status, root, tries=tries)
     return {check.name: check for check in found}
 
 
@@ -55,6 +57,35 @@ def test_podman_is_ready_where_all_it_needs_is_there(tmp_path: Path, monkeypatch
     for name in ("subuid", "subgid"):
         (tmp_path / "etc" / name).write_text("ada:100000:65536\n")
     assert checks(tmp_path, "podman", "catatonit")["podman"].state == "ok"
+
+
+@pytest.mark.parametrize(
+    ("does", "state", "says", "helps"),
+    [
+        ("exit 0", "ok", "it has started a container", ""),
+        (
+            "echo 'Error: crun: setrlimit RLIMIT_NOFILE: Operation not permitted' >&2; exit 126",
+            "warn",
+            "starts no container: Error: crun: setrlimit RLIMIT_NOFILE",
+            "default_ulimits",
+        ),
+        ("echo 'Error: no cgroups' >&2; exit 125", "warn", "starts no container: Error: no cgroups", "fails at its"),
+    ],
+)
+def test_a_trial_says_whether_podman_starts_anything(  # noqa: PLR0917 - one case
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, does: str, state: str, says: str, helps: str
+) -> None:
+    """That all its files are there proves nothing: a machine that is a container itself may forbid it."""
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    place = tmp_path / "bin"
+    place.mkdir()
+    (place / "podman").write_text(f"#!/bin/sh\n{does}\n")
+    (place / "podman").chmod(0o755)
+    found = checks(tmp_path, "catatonit", status=None, tries=True)["podman"]
+    assert found.state == state
+    assert says in found.text
+    assert helps in found.remedy
+    assert "--trial" in checks(tmp_path, "catatonit", status=None)["podman"].text
 
 
 def test_of_simulated_gpus_no_engine_need_know(tmp_path: Path) -> None:

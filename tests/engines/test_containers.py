@@ -254,6 +254,8 @@ NEVER, BEGAN = "false 0001-01-01T00:00:00Z", "false 2026-03-01T10:00:00Z"
             b"[FATAL tini (7)] exec python3 failed: No such file or directory\n",
             (False, "python3"),
         ),
+        ("podman", "", 126, b"Error: crun: setrlimit `RLIMIT_NOFILE`: Operation not permitted\n", (True, "ulimit -Hn")),
+        ("podman", "", 125, b"Error: no cgroups\n", (True, "`podman run --rm lab/torch:2 true` shows whether")),
         ("apptainer", "", 255, b"FATAL:   could not open image /x.sif: no such file or directory\n", (False, "/x.sif")),
         ("apptainer", "", 255, b"FATAL:   container creation failed: no space\n", (True, "container creation failed")),
         ("apptainer", "", 255, b"my own words\n", None),

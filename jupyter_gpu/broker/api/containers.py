@@ -184,16 +184,27 @@ async def _engine(looks: Looks, account: Account, spec: JobSpec, rules: Containe
     who = container_asks.asker(account.name, account.uid, environment)
     said = []
     for engine in (wanted,) if wanted is not None else rules.engines:
-        path = environment.get("PATH", os.defpath)
-        there = await looks.look(account, (engine, path), functools.partial(_is_there, engine, path))
-        why = "not found" if there is False else await asyncio.to_thread(container_asks.why_not, engine, who)
+        why = await _why_not(looks, account, engine, who)
         if not why:
             return engine
         said.append(f"{engine}: {why}")
+    others = rules.engines if wanted is not None and not containers.is_file(spec.image or "") else ()
+    for engine in others:
+        if engine != wanted and not await _why_not(looks, account, engine, who):
+            raise InvalidAsk(
+                f"{wanted} cannot be used here ({'; '.join(said)}), but {engine} can.",
+                hint=f"Use `--container-engine {engine}`, or leave it out.",
+            )
     raise InvalidAsk(
         f"No container engine can be used here ({'; '.join(said)}), so nothing runs in an image.",
         hint="Run it without an image, or ask an admin to install podman: docs/containers.md.",
     )
+
+
+async def _why_not(looks: Looks, account: Account, engine: str, who: container_asks.Asker) -> str:
+    path = dict(who.environment).get("PATH", os.defpath)
+    there = await looks.look(account, (engine, path), functools.partial(_is_there, engine, path))
+    return "not found" if there is False else await asyncio.to_thread(container_asks.why_not, engine, who)
 
 
 def _is_there(engine: str, path: str) -> bool:

@@ -33,6 +33,9 @@ _NO_PROGRAM = re.compile(
     r"|executable file not found in \$PATH|^FATAL:.*: (exec|stat) .*: (no such file|permission denied)"
 )
 _TAIL_CHARACTERS = 300
+_TRIES_IT = {
+    containers.PODMAN: "podman run --rm", containers.DOCKER: "docker run --rm", containers.APPTAINER: "apptainer exec"
+}  # fmt: skip
 
 # What engines say where another try is of no use, or where something is to be done first. In lower case.
 _NO_IMAGE = (
@@ -47,6 +50,9 @@ _REMEDIES = (
      "the NVIDIA Container Toolkit is missing or not set up (`jupyter gpu doctor` says what is)"),
     (("container-init", "catatonit"), "install catatonit, by which podman hands signals on"),
     (("subuid", "newuidmap", "cannot find mappings"), "the account needs lines in /etc/subuid and /etc/subgid"),
+    (("setrlimit",),
+     "this machine does not let it raise limits: set those of `ulimit -Hn` and `ulimit -Hu` in containers.conf, as "  # noqa: ISC004
+     'default_ulimits = ["nofile=N:N", "nproc=N:N"]'),
 )  # fmt: skip
 
 
@@ -124,6 +130,8 @@ class Container:
         # The job's own affair: an image that is not there or has no such program is not there at the next try either.
         is_its_own = has_no_program or any(word in low for word in _NO_IMAGE)
         remedy = next((f" ({what})" for words, what in _REMEDIES if any(it in low for it in words)), "")
+        if not remedy and not is_its_own:
+            remedy = f" (`{_TRIES_IT[engine]} {self._plan['image']} true` shows whether that is so without a job)"
         what = f"{self._spec['argv'][0]} in {self._plan['image']}"
         detail = f"{engine} could not run {what}: {said or f'it ended with exit code {code}'}{remedy}"
         return {"end": "launch-failed", "detail": detail[: files.LONGEST_DETAIL], "engine_fault": not is_its_own}
