@@ -216,9 +216,8 @@ def test_a_store_of_a_newer_version_is_left_alone(house: House) -> None:
     house.start()
     house.kill(signal.SIGTERM)
     store = Store.open(house.state, machine_id=machine_id(), now=0.0)
-    store._db.execute(
-        "UPDATE _sqlite_migrations SET name = '9999_from_the_future' WHERE name = (SELECT max(name) FROM _sqlite_migrations)"
-    )
+    newest = "name = (SELECT max(name) FROM _sqlite_migrations)"
+    store._db.execute(f"UPDATE _sqlite_migrations SET name = '9999_from_the_future' WHERE {newest}")  # noqa: S608
     store.close()
     before = (house.state / "broker.db").read_bytes()
     said = house.start()
