@@ -36,7 +36,7 @@ from papermill.execute import execute_notebook
 from papermill.iorw import LocalHandler, load_notebook_node, papermill_io
 
 from .notebook_kernel import who_waits_for_sigterm
-from .notebooks import BY_JOB
+from .notebooks import BY_JOB, numbered
 from .training import EXIT_REQUEUE, parameters, report
 
 ENGINE = "jupyter-gpu"
@@ -357,12 +357,6 @@ def _unformatted(path: str) -> str:
     return path.replace("{", "{{").replace("}", "}}")
 
 
-def with_number(output: str) -> str:
-    """The name of results that a calendar makes again and again: no time takes the place of another."""
-    place, number = Path(output), os.environ.get("JUPYTER_GPU_JOB", "")
-    return os.fspath(place.with_name(f"{place.stem}-{number}{place.suffix}")) if number else output
-
-
 def _language(kernel: str) -> str:
     """The language of the kernel that runs it: many notebooks name none, and papermill needs it for parameters."""
     language: str = KernelSpecManager().get_kernel_spec(kernel).language
@@ -384,7 +378,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     papermill_io.register("local", _WholeFiles())
     papermill_engines.register(ENGINE, _Engine)
     signal.signal(signal.SIGTERM, _notice.on_sigterm)
-    output = with_number(given.output) if given.by_job else given.output
+    output = numbered(given.output, os.environ.get("JUPYTER_GPU_JOB", "")) if given.by_job else given.output
     sys.exit(run(given.notebook, output, given.kernel))
 
 

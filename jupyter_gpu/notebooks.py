@@ -349,6 +349,12 @@ def with_new_results(argv: Sequence[str], folder: str, *, key: str | None) -> li
     return [*argv[:-1], os.fspath(Path(argv[-1]).with_name(_new_name(place, key)))]
 
 
+def numbered(output: str, number: str) -> str:
+    """The name of results that a calendar makes again and again: no time takes the place of another."""
+    place = Path(output)
+    return os.fspath(place.with_name(f"{place.stem}-{number}{place.suffix}")) if number else output
+
+
 def _new_name(place: Path, key: str | None, end: str = "") -> str:
     """A new name beside the file, or the one that is the same whenever the key is."""
     if key is None:

@@ -159,7 +159,7 @@ def _ask(face: Face, it: WorkloadView, words: Mapping[str, Any]) -> tuple[Ask, l
     ask = msgspec.structs.replace(it.ask, **{name: value for name, value in given.items() if value is not None})
     if ask == it.ask:
         return ask, []
-    return ask, [f"{ask_text(msgspec.structs.replace(it, ask=ask))} instead of {ask_text(it)}"]
+    return ask, [f"{ask_text(ask)} instead of {ask_text(it.ask)}"]
 
 
 def _changed(face: Face, spec: JobSpec, words: Mapping[str, Any]) -> tuple[JobSpec, list[str]]:

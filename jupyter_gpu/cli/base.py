@@ -284,7 +284,11 @@ def usage_error(face: Face, error: click.ClickException) -> int:
 
 def _usage_hint(error: click.ClickException) -> str | None:
     ctx = getattr(error, "ctx", None)
-    return None if ctx is None else f"`{ctx.command_path} --help` explains it."
+    names: list[str] = []
+    while ctx is not None:  # click's own path has the arguments in it of what is above
+        names.insert(0, ctx.info_name or "")
+        ctx = ctx.parent
+    return f"`{' '.join(names)} --help` explains it." if names else None
 
 
 class WithCommand(click.Command):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
@@ -35,6 +36,19 @@ def surroundings(spec: JobSpec) -> Iterator[tuple[str, str]]:
 def told_text(spec: JobSpec) -> str:
     """Say who is told of it, and of what."""
     return safe(", ".join(spec.notify) + (f", of: {', '.join(spec.notify_on)}" if spec.notify_on else ""))
+
+
+def results(it: WorkloadView) -> Iterator[tuple[str, str]]:
+    """Where the results of a notebook are, or will be."""
+    from ..notebooks import BY_JOB, numbered
+
+    spec = it.spec
+    if spec is None or "output_notebook" not in spec.recorded:
+        return
+    found = unpacked(spec.recorded["output_notebook"])
+    if BY_JOB in spec.argv:
+        found = numbered(found, str(it.id))
+    yield "results", shell_word(os.path.join(unpacked(spec.folder), found))  # noqa: PTH118 - text, as argv is
 
 
 def record(it: WorkloadView) -> Iterator[tuple[str, str]]:

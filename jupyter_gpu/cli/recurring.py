@@ -22,7 +22,7 @@ Examples:
   jupyter gpu recurring pause 15
   jupyter gpu recurring fire 15
 """
-_ACTS = ("pause", "let-go", "fire", "remove")
+_ACTS = ("show", "pause", "let-go", "fire", "remove")
 
 
 class RecurringId(ParamType):
@@ -60,7 +60,7 @@ class _Recurring(click.Command):
     "what",
     type=click.Choice(["list", "add", *_ACTS]),
     default="list",
-    metavar="[list|add|pause|let-go|fire|remove]",
+    metavar="[list|add|show|pause|let-go|fire|remove]",
 )
 @click.argument("numbers", type=RecurringId(), nargs=-1, metavar="[ID...]")
 @json_option
@@ -72,8 +72,9 @@ def recurring(ctx: click.Context, what: str, numbers: tuple[int, ...]) -> int:
     of `submit`. The calendar has five fields: minute, hour, day of the month, month, day of the week. A daily job comes
     once on each local day, also where clocks are changed; what was missed while no broker ran comes once, late.
 
-    `pause` keeps it from coming until `let-go`, `fire` brings it once more now, `remove` ends it; jobs that it led to
-    stay. `--overlap queue` at `add` lets a time wait for the last one's end, where it is left out else.
+    `show` tells all that is known of one. `pause` keeps it from coming until `let-go`, `fire` brings it once more now,
+    `remove` ends it; jobs that it led to stay. `--overlap queue` at `add` lets a time wait for the end of the last one,
+    where it is left out else.
     """
     face = ctx.find_object(Face) or Face()
     if what == "add":
@@ -84,6 +85,8 @@ def recurring(ctx: click.Context, what: str, numbers: tuple[int, ...]) -> int:
         return _list(face)
     if not numbers:
         raise click.UsageError(f"Which? Write `jupyter gpu recurring {what} ID`.", ctx)
+    if what == "show":
+        return _show(face, numbers)
     return _fire(face, numbers) if what == "fire" else _change(face, what, numbers)
 
 
@@ -110,6 +113,42 @@ def _list(face: Face) -> int:
     else:
         face.say(_table(items, face.now()))
     return 0
+
+
+def _show(face: Face, numbers: Sequence[int]) -> int:
+    from ..model import RecurringPage
+
+    def one(number: int) -> RecurringView:
+        it = face.client.recurring_job(number)
+        if not face.as_json:
+            _tell(face, it)
+        return it
+
+    done, code = for_each(face, dict.fromkeys(numbers), one)
+    if face.as_json and done:
+        face.document(RecurringPage(items=tuple(done)))
+    return code
+
+
+def _tell(face: Face, it: RecurringView) -> None:
+    from .show import spec_rows, tell_rows
+    from .text import ask_text, moment, plural, safe
+
+    now = face.now()
+    face.say(_title(it))
+    rows = [
+        ("calendar", f"{safe(it.cron)}, in the time of {safe(it.timezone)}"),
+        ("next", _next(it, now)),
+        ("last", _last(it, now)),
+        ("so far", plural(it.times, "time")),
+        ("overlap", "a time is left out while the last one is not over" if it.overlap == "skip" else "times queue up"),
+        ("owner", safe(it.owner)),
+        ("team", safe(it.team)),
+        ("added", moment(it.added_at, now)),
+    ]
+    if it.ask is not None:
+        rows.append(("asked for", ask_text(it.ask)))
+    tell_rows(face, [*rows, *spec_rows(it.spec)])
 
 
 def _table(items: Sequence[RecurringView], now: float) -> Table:

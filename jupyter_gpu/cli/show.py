@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import click
@@ -58,15 +58,11 @@ def _show(face: Face, it: WorkloadView, held: str) -> None:
         *_standing(it, held, now),
         *_asked(it, now),
         *recorded.place(face, it),
-        *_spec(it.spec),
+        *spec_rows(it.spec),
+        *recorded.results(it),
         *recorded.record(it),
     ]
-    width = max(len(name) for name, _ in rows)
-    for name, value in rows:
-        if name == _PASTED:
-            face.line(f"  {name:<{width}}  {value}")
-        else:
-            face.say(_row(name, value, width))
+    tell_rows(face, rows)
     if attempts := list(recorded.attempts(face, it)):
         face.say("", Text("Attempts", style="bold"), *(Padding(Text(line), (0, 0, 0, 2)) for line in attempts))
     face.say("", Text("What you can do", style="bold"))
@@ -74,6 +70,16 @@ def _show(face: Face, it: WorkloadView, held: str) -> None:
         # A line that is meant to be copied is never broken; what it means stands behind it where there is room.
         has_room = meant and face.out.width >= _MEANT_CELLS
         face.line(f"  {line:<{_LINE_CELLS}}  {meant}" if has_room else f"  {line}", style="dim")
+
+
+def tell_rows(face: Face, rows: Sequence[tuple[str, str]]) -> None:
+    """Write what is known of something, a line for each; a command in one that can be pasted."""
+    width = max(len(name) for name, _ in rows)
+    for name, value in rows:
+        if name == _PASTED:
+            face.line(f"  {name:<{width}}  {value}")
+        else:
+            face.say(_row(name, value, width))
 
 
 _PASTED = "command"
@@ -170,11 +176,12 @@ def _asked(it: WorkloadView, now: float) -> Iterator[tuple[str, str]]:
     if it.team is not None:
         yield "team", safe(it.team)
     yield "queue", f"{safe(it.queue)}, priority {it.priority}" + (", waited past its limit" if it.lifted else "")
-    yield "asked for", ask_text(it)
+    yield "asked for", ask_text(it.ask)
     yield "submitted", moment(it.submitted_at, now)
 
 
-def _spec(spec: JobSpec | None) -> Iterator[tuple[str, str]]:
+def spec_rows(spec: JobSpec | None) -> Iterator[tuple[str, str]]:
+    """What a job runs, where, and with what beside it."""
     from ..units import format_seconds
     from .recorded import surroundings
     from .text import command_line, shell_word, unpacked

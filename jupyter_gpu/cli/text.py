@@ -10,7 +10,7 @@ import shlex
 from collections.abc import Iterable, Mapping
 from datetime import datetime
 
-from ..model import CardView, Condition, DeviceView, Progress, State, WaitingReason, WorkloadView, unpack_bytes
+from ..model import Ask, CardView, Condition, DeviceView, Progress, State, WaitingReason, WorkloadView, unpack_bytes
 from ..units import MISSING, format_at, format_bytes, format_seconds, format_when
 
 # Joiners of emoji and of scripts such as Persian; all other invisible characters are shown as what they are.
@@ -52,6 +52,9 @@ _SLOWED_BY = {
 }
 
 #: How the reason begins where some are free.
+#: What the reason says where no quota but the array's own `--at-most` is what is waited for.
+_OF_ITS_ARRAY = "the most that was asked for at once"
+_WAY_OUT = re.compile(r" Leave the line with `[^`]*`( \([^)]*\))?\.")
 _SOME_FREE = re.compile(r"\d+ of the \d+ GPUs it wants (is|are) free\b")
 
 
@@ -82,7 +85,7 @@ def sentence(text: str, *, name: str = "") -> str:
 
 def why(it: WorkloadView) -> str:
     """Say why it waits or how it stands, without the way out: for those who say a better one."""
-    return sentence(it.reason.replace(f" Leave the line with `jupyter gpu cancel {it.id}`.", ""))
+    return sentence(_WAY_OUT.sub("", it.reason))
 
 
 def short_of(it: WorkloadView) -> str:
@@ -92,6 +95,8 @@ def short_of(it: WorkloadView) -> str:
     if it.waiting is WaitingReason.DEVICES and it.ask.devices > 1 and not it.reason.startswith("No GPU is free"):
         some = _SOME_FREE.match(it.reason)
         return "too few GPUs are free" if some is None else some[0]
+    if it.waiting is WaitingReason.QUOTA and _OF_ITS_ARRAY in it.reason:
+        return "as many run as you asked for" if it.is_mine else "as many run as were asked for"
     return WAITS[it.waiting]
 
 
@@ -264,9 +269,8 @@ def took(seconds: float) -> str:
     return "less than a second" if seconds < 1 else format_seconds(seconds)
 
 
-def ask_text(it: WorkloadView) -> str:
+def ask_text(ask: Ask) -> str:
     """Write the ask in one line: "2 GPUs, a100-80gb, 20GiB of each, 8h"."""
-    ask = it.ask
     parts = [plural(ask.devices, "GPU")]
     if ask.device_class:
         parts.append(safe(ask.device_class))

@@ -96,6 +96,11 @@ def recurring() -> Call[RecurringPage]:
     return Call("GET", "/recurring", reading(RecurringPage), may_repeat=True)
 
 
+def recurring_job(recurring_id: int) -> Call[RecurringView]:
+    """GET /recurring/ID."""
+    return Call("GET", f"/recurring/{int(recurring_id)}", _recurring, may_repeat=True)
+
+
 def add_recurring(body: RecurringBody, key: str, keep: Iterable[str] = ()) -> Call[RecurringView]:
     """POST /recurring. With its key it may be sent again: it stays one calendar."""
     return Call(

@@ -87,6 +87,10 @@ class AsksOfJobs:
         """Your recurring jobs; an operator sees all."""
         return self._send(calls.recurring()).items
 
+    def recurring_job(self, recurring_id: int) -> RecurringView:
+        """One recurring job, with what it asks for and runs each time."""
+        return self._send(calls.recurring_job(recurring_id))
+
     def add_recurring(
         self, body: RecurringBody, idempotency_key: str | None = None, *, keep: Iterable[str] = ()
     ) -> RecurringView:

@@ -8,8 +8,8 @@ from __future__ import annotations
 import msgspec
 
 from .documents import QuotaView, WorkloadView
-from .jobs import Progress
-from .nouns import Outcome
+from .jobs import JobSpec, Progress
+from .nouns import Ask, Outcome
 from .recurring import Overlap
 from .states import EndReason, EvictionReason, State
 
@@ -66,6 +66,9 @@ class RecurringView(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     #: What is to be said of the last instant, or why the next one cannot come.
     last_detail: str = ""
     times: int = 0
+    #: What each time is asked for and run; told of one alone.
+    ask: Ask | None = None
+    spec: JobSpec | None = None
 
 
 class RecurringPage(msgspec.Struct, frozen=True, kw_only=True):

@@ -459,6 +459,8 @@ export interface RecurringView {
   readonly last_end?: EndReason | null;
   readonly last_detail?: string;
   readonly times?: number;
+  readonly ask?: Ask | null;
+  readonly spec?: JobSpec | null;
 }
 
 /** The recurring jobs that the caller may see. */

@@ -120,6 +120,25 @@ def test_to_others_it_is_not_there(tmp_runtime: Places, verb: str) -> None:
     with_broker(tmp_runtime, story)
 
 
+def test_its_number_is_no_workload_and_that_is_said_to_who_may_see_it(tmp_runtime: Places) -> None:
+    """`show`, `events` and `cancel` of it lead to the commands that are meant; to others it is nothing."""
+
+    async def story(broker: Served) -> None:
+        id_ = await add(broker)
+        ada = broker.as_("ada")
+        asked = [await ada.get(f"/workloads/{id_}"), await ada.post(f"/workloads/{id_}/cancel", json={})]
+        for answer in asked:
+            assert answer.status_code == 404
+            assert answer.json()["message"].startswith(f"{id_} is a recurring job")
+            assert f"jupyter gpu recurring show {id_}" in answer.json()["hint"]
+        assert "there is no workload" in (await broker.as_("grace").get(f"/workloads/{id_}")).json()["message"]
+        one = (await ada.get(f"/recurring/{id_}")).json()
+        assert (one["id"], one["spec"]["argv"][0]) == (id_, "true")
+        assert (await broker.as_("grace").get(f"/recurring/{id_}")).status_code == 404
+
+    with_broker(tmp_runtime, story)
+
+
 def test_to_add_one_needs_what_a_submission_needs(tmp_runtime: Places) -> None:
     """A token that may only look adds nothing."""
 

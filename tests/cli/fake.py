@@ -356,6 +356,11 @@ class FakeClient:
         self._called("recurring")
         return self.calendars
 
+    def recurring_job(self, recurring_id: int) -> RecurringView:
+        self._called("recurring_job", recurring_id)
+        spec = recorded_job().spec
+        return msgspec.structs.replace(self._calendar(recurring_id), ask=Ask(devices=2), spec=spec)
+
     def pause_recurring(self, recurring_id: int) -> RecurringView:
         self._called("pause_recurring", recurring_id)
         return msgspec.structs.replace(self._calendar(recurring_id), paused=True)

@@ -16,6 +16,7 @@ from jupyter_gpu.model import (
     Outcome,
     State,
 )
+from jupyter_gpu.notebooks import BY_JOB
 from tests.cli.fake import HOUR, NOW, recorded_job, workload
 
 
@@ -65,6 +66,17 @@ def test_show_tells_what_the_job_was_given(gpu):
     assert row(out, "array") == "2 of 3 of array 6, at most 1 at once: lr=0.1"
     assert row(out, "comes") == "array 4 (must succeed), not over, job 5"
     assert row(out, "tells") == "mail"
+
+
+@pytest.mark.parametrize(
+    ("option", "name"), [([], "out.ipynb"), ([BY_JOB], "out-7.ipynb"), ([], "sub/out.ipynb"), ([], "/data/out.ipynb")]
+)
+def test_show_tells_where_the_results_of_a_notebook_are(gpu, option, name):
+    """With the job's number where a calendar makes them, and seen from anywhere."""
+    argv = ("python", "-m", "jupyter_gpu.notebook_job", *option, "--", "train.ipynb", "out.ipynb")
+    output = name.replace("-7", "")
+    out = shown(gpu, spec={"argv": argv, "recorded": {"output_notebook": output}})
+    assert row(out, "results") == (name if name.startswith("/") else f"/no/such/folder/{name}")
 
 
 def test_show_tells_each_attempt_with_the_work_that_was_done_again(gpu):

@@ -32,6 +32,26 @@ def test_the_list_tells_when_it_comes_and_what_became_of_the_last(gpu):
     ]
 
 
+def test_one_is_shown_with_what_it_runs(gpu):
+    """Its command in a line that can be pasted, its calendar, and what it asks for."""
+    out = gpu("recurring", "show", "15").out
+
+    lines = [" ".join(line.split()) for line in out.splitlines()]
+    assert lines[0] == "Recurring job 15 (digits)"
+    assert "calendar 30 2 * * *, in the time of Europe/Amsterdam" in lines
+    assert "asked for 2 GPUs" in lines
+    assert "command python train.py --lr 0.1 --layers 1 2 --name=x model.dim=64" in lines
+    assert gpu("recurring", "show", "99").code == errors.NotFound.exit_code
+    assert '"command"' in gpu("recurring", "show", "15", "--json").out
+
+
+def test_a_word_that_is_missing_leads_to_the_help_of_add(gpu):
+    """As it is typed."""
+    assert "`jupyter gpu recurring add --help` explains it." in " ".join(
+        gpu("recurring", "add", "--", "true").err.split()
+    )
+
+
 def test_an_operator_sees_whose_they_are(gpu):
     """Others' as well, so the owner is said."""
     gpu.client.calendars = (recurring(15), recurring(16, owner="grace"))

@@ -8,11 +8,12 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from ...core.recurring import found
 from ...errors import NotFound
 from ...model import (
     AddRecurring,
-    Caller,
     Command,
     FireNow,
     PauseRecurring,
@@ -40,7 +41,7 @@ class RecurringJobs(Accepting):
     @endpoint(RecurringPage, in_turn=True)
     async def get(self) -> RecurringPage:
         """Your recurring jobs; an operator sees all."""
-        mine = [it for it in self.loop.world.recurring.values() if _may_see(it, self.caller)]
+        mine = [it for it in self.loop.world.recurring.values() if views.may_see_recurring(it, self.caller)]
         return RecurringPage(items=tuple([await show(self.loop, it) for it in mine]))
 
     @endpoint(
@@ -68,7 +69,7 @@ class OfOne(Base):
         """The recurring job of a path, if it is the caller's or they are an operator."""
         is_number = text.isascii() and text.isdecimal() and len(text) < len(str(views.LARGEST_ID))
         it = self.loop.world.recurring.get(int(text)) if is_number else None
-        if it is None or not _may_see(it, self.caller):
+        if it is None or not views.may_see_recurring(it, self.caller):
             raise NotFound(f"there is no recurring job {text[:40]!a}", hint="`jupyter gpu recurring` lists yours.")
         if not self.caller.is_operator:
             self.must_have(Scope.SUBMIT)
@@ -82,6 +83,13 @@ class OfOne(Base):
 
 class RecurringJob(OfOne):
     """/recurring/ID."""
+
+    @endpoint(RecurringView, scope=None)
+    async def get(self, id_: str) -> RecurringView:
+        """One, with what it runs."""
+        it = self.it(id_)
+        found = await show(self.loop, it)
+        return msgspec.structs.replace(found, ask=it.submit.ask, spec=it.submit.spec)
 
     @endpoint(RecurringView, scope=None)
     async def delete(self, id_: str) -> RecurringView:
@@ -162,7 +170,3 @@ async def show(loop: Loop, it: Recurring) -> RecurringView:
         last_detail=loop.clockwork.held.get(it.id, it.last_detail),
         times=it.times,
     )
-
-
-def _may_see(it: Recurring, caller: Caller) -> bool:
-    return it.owner == caller.name or caller.is_operator

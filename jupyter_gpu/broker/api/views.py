@@ -39,6 +39,7 @@ from ...model import (
     Kind,
     MarkedView,
     QuotaPage,
+    Recurring,
     Renewal,
     RenewBody,
     State,
@@ -70,6 +71,11 @@ def may_see(world: World, it: Workload, caller: Caller) -> bool:
     return caller.sees_others and (it.is_live or may_see_names(world, it, caller))
 
 
+def may_see_recurring(it: Recurring, caller: Caller) -> bool:
+    """Whether a caller may know of a recurring job: their own alone."""
+    return it.owner == caller.name or caller.is_operator
+
+
 async def find(loop: Loop, text: str, caller: Caller) -> Workload:
     """A workload by what stands in the path, however long ago it ended."""
     is_number = text.isascii() and text.isdecimal()
@@ -78,6 +84,10 @@ async def find(loop: Loop, text: str, caller: Caller) -> Workload:
     if it is None and 0 < id_ <= loop.world.last_id:
         it = await loop.read(lambda store: store.workload(id_))
     if it is None or not may_see(loop.world, it, caller):
+        calendar = loop.world.recurring.get(id_)
+        if calendar is not None and may_see_recurring(calendar, caller):
+            acts = f"`jupyter gpu recurring show {id_}`; pause, let-go, fire and remove stand in the place of show"
+            raise NotFound(f"{id_} is a recurring job, and no job by itself", hint=f"{acts}.")
         shown = text[:40] if is_number else ascii(text[:40])
         raise NotFound(f"there is no workload {shown}", hint="`jupyter gpu queue --all` lists what you may see.")
     return it
