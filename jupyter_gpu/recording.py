@@ -25,15 +25,17 @@ class Recorded(NamedTuple):
     record: tuple[Script, ...]
 
 
-def record(folder: str, argv: Sequence[str], environ: Mapping[str, str]) -> Recorded:
+def record(
+    folder: str, argv: Sequence[str], environ: Mapping[str, str], *, own: Mapping[str, str] | None = None
+) -> Recorded:
     """Find out what a command depends on that is about to be queued in this folder with these variables.
 
     `folder` and `argv` are as the operating system gives them (surrogates for bytes that are no UTF-8), `environ` is
-    where the program will be looked for. Asked once for many jobs of one folder and command: it runs git and reads
-    the list of packages.
+    where the program will be looked for; git is run with `own` where these are not the variables of whoever asks.
+    Asked once for many jobs of one folder and command: it runs git and reads the list of packages.
     """
     words, record = _platform(), []
-    git = recording_git.look(folder, environ)
+    git = recording_git.look(folder, environ if own is None else own)
     words |= git.words
     if git.diff:
         record.append(Script(name=DIFF, content=git.diff))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -15,6 +16,8 @@ from .submit import ASK, PLACE
 from .words import Count, Seconds, WorkloadId
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from ..model import Ask, JobSpec, Script, SubmitBody, WorkloadView
     from ..recording import Recorded
 
@@ -91,7 +94,8 @@ def again(face: Face, /, workload: int, **words: Any) -> int:
         foretell(face, face.client.dry_run(body), command)
         return 0
     newest = newest_of(face) if words["key"] else 0
-    it = send(face, body, key=words["key"], keep=keep)
+    with _going_on(before, body.spec, is_so=words["resume"]):
+        it = send(face, body, key=words["key"], keep=keep)
     if not (face.as_json and words["wait"]):
         tell_sent(face, it, command, is_known=it.id <= newest)
     return wait_for_end(face, ids_of(it)) if words["wait"] else 0
@@ -104,7 +108,8 @@ def _body(face: Face, before: WorkloadView, words: Mapping[str, Any]) -> tuple[S
     from .text import title
     from .when import parse_instant
 
-    if before.kind is not Kind.JOB or before.spec is None:
+    # An operator sees everybody's, and nothing of another's is run or touched: neither its programs nor its folder.
+    if before.kind is not Kind.JOB or before.spec is None or not before.is_mine:
         raise InvalidAsk(f"{title(before)} is no job of yours.", hint="`jupyter gpu queue --all --mine` lists yours.")
     spec, notes = _changed(face, before.spec, words)
     if words["resume"]:
@@ -212,21 +217,35 @@ def _changed(face: Face, spec: JobSpec, words: Mapping[str, Any]) -> tuple[JobSp
 
 
 def _resumed(before: WorkloadView, spec: JobSpec, words: Mapping[str, Any]) -> JobSpec:
-    """The newest checkpoint of the other job lies where this one looks for its own."""
+    """It looks for its checkpoints in a folder of its own, into which the newest one of the other is brought."""
     import msgspec
 
-    from .resume import checkpoints_of, newest_of, take_over
+    from .resume import name_for, newest_of
     from .script import pack
+
+    if words["checkpoint_dir"] is not None:
+        raise click.UsageError("--resume makes a folder for the checkpoints: leave --checkpoint-dir out.")
+    newest_of(_home(before), before.id)  # refused where there is none
+    return msgspec.structs.replace(spec, checkpoint_dir=pack(name_for(before.id, words["key"])))
+
+
+def _going_on(before: WorkloadView, spec: JobSpec, *, is_so: bool) -> AbstractContextManager[None]:
+    """The newest checkpoint of the other job lies where this one looks for its own, from before it is sent."""
+    from .resume import taken_over
     from .text import unpacked
 
-    if words["checkpoint_dir"] is not None or before.spec is None:
-        raise click.UsageError("--resume makes a folder for the checkpoints: leave --checkpoint-dir out.")
-    folder, named = unpacked(spec.folder), before.spec.checkpoint_dir
-    home = checkpoints_of(folder, None if named is None else unpacked(named), before.id)
-    if words["dry_run"]:  # nothing is made, and what could not be taken over is told all the same
-        newest_of(home, before.id)
-        return spec
-    return msgspec.structs.replace(spec, checkpoint_dir=pack(take_over(home, folder, before.id, words["key"])))
+    if not is_so:
+        return nullcontext()
+    return taken_over(_home(before), unpacked(spec.folder), unpacked(spec.checkpoint_dir or ""), before.id)
+
+
+def _home(before: WorkloadView) -> Path:
+    from .resume import checkpoints_of
+    from .text import unpacked
+
+    named = None if before.spec is None else before.spec.checkpoint_dir
+    folder = "" if before.spec is None else unpacked(before.spec.folder)
+    return checkpoints_of(folder, None if named is None else unpacked(named), before.id)
 
 
 def _environ(face: Face) -> Mapping[str, str]:
@@ -248,7 +267,7 @@ def _recorded(face: Face, before: WorkloadView, spec: JobSpec) -> tuple[JobSpec,
         return msgspec.structs.replace(spec, recorded=spec.recorded | own), (), []
     environ = {unpacked(name): unpacked(value) for name, value in spec.environment.items()}
     environ.setdefault("HOME", _environ(face).get("HOME", "/"))
-    found = record(folder, [unpacked(word) for word in spec.argv], environ)
+    found = record(folder, [unpacked(word) for word in spec.argv], environ, own=_environ(face))
     notes = list(_notes(face, before, found, folder))
     return msgspec.structs.replace(spec, recorded=found.words | own), found.record, notes
 

@@ -2,13 +2,14 @@
 
 import os
 from pathlib import Path
+from stat import S_ISLNK
 
 import msgspec
 import pytest
 
 from jupyter_gpu.checkpoints import Writer, newest_complete
 from jupyter_gpu.cli.changes import change, read_changes
-from jupyter_gpu.errors import Conflict, InvalidAsk
+from jupyter_gpu.errors import BrokerUnavailable, Conflict, InvalidAsk
 from jupyter_gpu.model import Ask, Dependency, Kind, SubmitBody, Unfilled, unpack_bytes
 from tests.cli.fake import HOUR, RECORDED, recorded_job
 
@@ -274,6 +275,86 @@ def test_with_resume_and_a_key_the_checkpoint_is_taken_over_once(gpu, tmp_path):
     first, second = (call[1].spec.checkpoint_dir for call in gpu.client.calls if call[0] == "submit")
     assert first == second
     assert [it.name for it in (tmp_path / first).iterdir() if it.name.startswith("step-")] == ["step-000000000010"]
+
+
+def test_what_is_refused_leaves_no_folder_behind(gpu, tmp_path):
+    """Nobody would look for its checkpoints there; where the answer is lost, the job may be there and look."""
+    a_checkpoint(tmp_path / ".jupyter-gpu" / "job-7", 10)
+    gpu.client.answers["workload 7"] = recorded_job(spec={"folder": str(tmp_path)})
+    gpu.client.errors["submit"] = InvalidAsk("There is no queue of this name.")
+    assert gpu("again", "7", "--resume").code == InvalidAsk.exit_code
+    assert [it.name for it in (tmp_path / ".jupyter-gpu").iterdir()] == ["job-7"]
+
+    gpu.client.errors["submit"] = BrokerUnavailable("The broker does not answer.")
+    gpu("again", "7", "--resume", "--key", "k")
+    assert [it.name[:7] for it in sorted((tmp_path / ".jupyter-gpu").iterdir())] == ["from-7-", "job-7"]
+
+
+def test_links_in_a_checkpoint_stay_links(gpu, tmp_path):
+    """What they lead to is neither linked nor copied: it may be what its owner alone may read."""
+    secret = tmp_path / "secret"
+    secret.mkdir()
+    (secret / "key").write_text("x")
+    newest = a_checkpoint(tmp_path / "work" / ".jupyter-gpu" / "job-7", 10)
+    (newest / "key").symlink_to(secret / "key")
+    (newest / "all").symlink_to(secret)
+    gpu.client.answers["workload 7"] = recorded_job(spec={"folder": str(tmp_path / "work")})
+    assert gpu("again", "7", "--resume").code == 0
+
+    found, _ = newest_complete(tmp_path / "work" / sent(gpu).spec.checkpoint_dir)
+    assert [(found / name).readlink() for name in ("key", "all")] == [secret / "key", secret]
+    assert (secret / "key").stat().st_nlink == 1
+
+
+def test_a_checkpoint_of_another_account_is_not_taken_over(gpu, tmp_path, monkeypatch):
+    """Only what this account wrote is brought to where it writes, and nothing is made where another's link leads."""
+    home = tmp_path / ".jupyter-gpu" / "job-7"
+    a_checkpoint(home, 10)
+    gpu.client.answers["workload 7"] = recorded_job(spec={"folder": str(tmp_path)})
+    real = Path.lstat
+
+    def as_of_another(path):
+        found = real(path)
+        other = [*found[:4], found.st_uid + 1, *found[5:]]
+        return os.stat_result(other) if path.name.startswith("step-") or S_ISLNK(found.st_mode) else found
+
+    monkeypatch.setattr(Path, "lstat", as_of_another)
+    result = gpu("again", "7", "--resume")
+    assert (result.code, "belongs to another account" in " ".join(result.err.split())) == (2, True)
+    (tmp_path / ".jupyter-gpu").rename(tmp_path / "elsewhere")
+    (tmp_path / ".jupyter-gpu").symlink_to(tmp_path / "elsewhere")
+    result = gpu("again", "7", "--resume")
+    assert (result.code, "a link of another account" in " ".join(result.err.split())) == (2, True)
+    assert [it.name for it in (tmp_path / "elsewhere").iterdir()] == ["job-7"]
+
+
+def test_an_operator_runs_and_touches_nothing_of_anothers_job(gpu, tmp_path):
+    """They see it, and it is refused before a program of its PATH runs or a folder is made in its own."""
+    (tmp_path / "work" / ".git").mkdir(parents=True)
+    a_checkpoint(tmp_path / "work" / ".jupyter-gpu" / "job-7", 10)
+    spec = {"folder": str(tmp_path / "work"), "environment": {"PATH": str(a_false_git(tmp_path))}}
+    gpu.client.answers["workload 7"] = recorded_job(spec=spec, owner="bob", is_mine=False)
+    for words in ([], ["--dry-run"], ["--resume"]):
+        assert gpu("again", "7", *words).code == InvalidAsk.exit_code
+    assert not (tmp_path / "ran").exists()
+    assert [it.name for it in (tmp_path / "work" / ".jupyter-gpu").iterdir()] == ["job-7"]
+
+
+def test_git_is_the_one_of_whoever_asks(gpu, tmp_path):
+    """Not one that the variables of a record lead to."""
+    (tmp_path / "work" / ".git").mkdir(parents=True)
+    spec = {"folder": str(tmp_path / "work"), "environment": {"PATH": str(a_false_git(tmp_path))}}
+    gpu.client.answers["workload 7"] = recorded_job(spec=spec)
+    assert gpu("again", "7").code == 0
+    assert not (tmp_path / "ran").exists()
+
+
+def a_false_git(place: Path) -> Path:
+    """A folder of programs whose git tells that it ran."""
+    (place / "bin").mkdir()
+    (place / "bin" / "git").write_text(f"#!/bin/sh\n: > {place}/ran\nexit 1\n")
+    (place / "bin" / "git").chmod(0o755)
+    return place / "bin"
 
 
 def test_without_a_checkpoint_there_is_nothing_to_resume(gpu, tmp_path):
