@@ -215,7 +215,7 @@ def test_the_tab_key_knows_verbs_options_queues_and_numbers(lab, notebook):
     notebook.run("%gpu submit --gpus 0 --paused -- sleep 60")
     job = max(it.id for it in broker.client.status().workloads)
 
-    assert notebook.complete("%gpu re") == ["reserve", "recurring", "release"]
+    assert notebook.complete("%gpu re") == ["reserve", "recurring", "report", "release"]
     assert notebook.complete("x = 1\n%gpu submit --que") == ["--queue"]
     assert notebook.complete("%%gpu submit --queue d") == ["deferred"]
     assert str(job) in notebook.complete("%gpu cancel ")
