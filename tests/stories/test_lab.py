@@ -149,6 +149,7 @@ def test_a_notebook_waits_in_line_and_is_offered_the_restart(tmp_path: Path, sta
     assert lab.faults == []
 
 
+@pytest.mark.filterwarnings("ignore::ResourceWarning")  # httpcore forgets a socket whose connect is refused
 def test_all_faces_show_the_same_and_live(tmp_path: Path, stack: ExitStack) -> None:
     """The figure follows the device without a reload, in every tab, through the end of the broker and back."""
     house = House(tmp_path, stack, "--GpuExtension.start_broker=False")
