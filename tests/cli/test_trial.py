@@ -8,7 +8,7 @@ import threading
 import msgspec
 import pytest
 
-from jupyter_gpu.cli import doctor, trial
+from jupyter_gpu.cli import doctor, doctor_containers, trial
 from jupyter_gpu.cli.judgement import Trial, judge, judge_together
 from jupyter_gpu.errors import BrokerUnavailable, NotAllowed
 from jupyter_gpu.model import CardView, Change, Condition, EndReason, Kind, State, WaitingReason
@@ -88,6 +88,12 @@ def gpu(monkeypatch):
     """Give a terminal before such a lab, where only the driver's library computes."""
     monkeypatch.setattr(trial, "_LIBRARIES", ())
     return Terminal(client=Broker(free_lab()))
+
+
+@pytest.fixture(autouse=True)
+def no_engines(monkeypatch):
+    """Keep the machine's own container engines out of it: what they start is tried in `test_doctor_containers`."""
+    monkeypatch.setattr(doctor_containers, "engine_checks", lambda *_, **__: iter(()))
 
 
 @pytest.fixture
