@@ -18,13 +18,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from importlib.metadata import EntryPoint, entry_points
 from itertools import count
 from keyword import iskeyword
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any
 
 import msgspec
 
 from .cli.script import MOST_SCRIPT_BYTES, Command, make_command, pack, read_file
-from .errors import Conflict, InvalidAsk, LimitExceeded, NotFound
+from .errors import Conflict, InvalidAsk, LimitExceeded
 from .model import Script
 from .units import format_bytes
 
@@ -156,6 +156,22 @@ def is_notebook(argv: Sequence[str]) -> bool:
     return len(argv) in (1, 2) and all(word.endswith(SUFFIX) for word in argv)
 
 
+def refuse_no_notebook(argv: Sequence[str]) -> None:
+    """Refuse what begins as a notebook does and goes on otherwise: no command is called so."""
+    if not argv or not argv[0].endswith(SUFFIX) or is_notebook(argv):
+        return
+    name, word = argv[0], argv[1]
+    if word.startswith("-"):
+        raise InvalidAsk(
+            f"{word!r} stands behind the notebook {name!r}, where only the name of its results may.",
+            hint=f"Options stand before it: `submit {word} ... {name}`; parameters are options too: -p NAME=VALUE.",
+        )
+    raise InvalidAsk(
+        f"The results of {name!r} go into one notebook, and {' '.join(argv[1:])[:200]!r} is none.",
+        hint=f"Name it, such as {os.path.join(word, PurePath(name).name)!r}, or leave it out.",  # noqa: PTH118
+    )
+
+
 def make_notebook_command(
     path: str,
     *,
@@ -262,7 +278,7 @@ def _read(place: Path) -> bytes:
     try:
         content = read_file(os.fspath(place), MOST_SCRIPT_BYTES)
     except FileNotFoundError:
-        raise NotFound(f"There is no notebook {os.fspath(place)!r}.", hint="Check the spelling.") from None
+        raise InvalidAsk(f"There is no notebook {os.fspath(place)!r}.", hint="Check the spelling.") from None
     except (OSError, ValueError) as error:
         why = error.strerror if isinstance(error, OSError) else error
         raise InvalidAsk(f"{place.name!r} cannot be read: {why}.", hint="The job could not read it either.") from None
@@ -284,6 +300,10 @@ def _results(place: Path, output: str | None, key: str | None, *, is_array: bool
         if os.path.lexists(found):
             raise Conflict(f"There is a file {found!r} already.", hint="Name another: no file is written over.")
     home = Path(found).parent
+    if not home.is_dir():
+        raise InvalidAsk(
+            f"There is no folder {os.fspath(home)!r} for the results.", hint=f"Make it first: `mkdir -p {home}`."
+        )
     if not os.access(home, os.W_OK):
         raise InvalidAsk(
             f"The folder {os.fspath(home)!r} cannot be written to, and a notebook's results go into one there.",

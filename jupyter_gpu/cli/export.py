@@ -41,18 +41,21 @@ Examples:
 @click.option("--to", required=True, type=click.Choice(["slurm", "kubernetes", "dockerfile"]), help="For which system.")
 @click.option("--output", "-o", metavar="FILE", help="Where to; a file that is there already is not written over.")
 @click.option("--array", is_flag=True, help="All jobs of the array that it is one of.")
+@click.option("--packages", is_flag=True, help="Let a Dockerfile install every package that its Python had.")
 @json_option
 @pass_face
-def export(face: Face, workload: int, to: str, output: str | None, array: bool) -> None:
+def export(face: Face, /, workload: int, to: str, output: str | None, **flags: bool) -> None:
     """Write what runs job ID on another system: its command byte for byte, what it asked for, and its variables.
 
-    Variables that look like secrets are named and not written.
+    Variables that look like secrets, or say where something lies on this machine alone, are named and not written.
     """
+    if flags["packages"] and to != "dockerfile":
+        raise click.UsageError("--packages is for a Dockerfile: elsewhere it runs with the Python of its folder.")
     from ..export import TARGETS, work_of
     from .text import safe
 
-    views = _jobs(face, workload, array=array)
-    text = TARGETS[to](work_of(views, _packages(face, views[0]) if to == "dockerfile" else b""))
+    views = _jobs(face, workload, array=flags["array"])
+    text = TARGETS[to](work_of(views, _packages(face, views[0]) if flags["packages"] else b""))
     if output is not None:
         _write(output, text)
     if face.as_json:

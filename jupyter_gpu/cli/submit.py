@@ -276,7 +276,7 @@ def _command(
     face: Face, words: Mapping[str, Any], environ: Mapping[str, str], array: Sequence[Mapping[str, str]]
 ) -> Command:
     """Find what runs: a command, a line for a shell, the cell that is sent, or a notebook."""
-    from ..notebooks import is_notebook, make_notebook_command
+    from ..notebooks import is_notebook, make_notebook_command, refuse_no_notebook
     from .batch import notes_of_array
     from .beside import read_parameters
     from .script import make_command, shell_argv
@@ -311,6 +311,8 @@ def _command(
         return make_notebook_command(
             argv[0], array=names, kernel=words["kernel"], output=output, key=words["key"], recurs=recurs, **alike
         )
+    if face.cell is None:
+        refuse_no_notebook(argv)
     if words["kernel"] is not None:
         raise click.UsageError("--kernel is for a notebook.")
     command = make_command(argv, text=face.cell, **alike)

@@ -7,8 +7,7 @@ import re
 from collections.abc import Iterator
 
 from ..cli.text import safe
-from .kubernetes import is_of_this_machine
-from .work import NAME, Work, case_of, heading, must_be_text, text
+from .work import NAME, Work, case_of, heading, is_of_this_machine, must_be_text, text
 
 _PINNED = re.compile(r"[a-z0-9][a-z0-9.-]*==[A-Za-z0-9.!+_-]+")
 _PLAIN_PATH = re.compile(r"/[\w./+@-]*")
@@ -59,6 +58,9 @@ def _base(it: Work) -> str:
 def _packages(it: Work) -> Iterator[str]:
     if it.spec.image is not None:
         return
+    count = _recorded(it, "packages")
+    if count and not it.packages:
+        yield f"# Install what it imports, or all {count}: `jupyter gpu export {it.id} --to dockerfile --packages`."
     pinned = [line for line in it.packages if _PINNED.fullmatch(line)]
     for line in it.packages:
         if line not in pinned:

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from ..training import EXIT_DO_NOT_RETRY, EXIT_REQUEUE
-from .work import Work, case_of, heading, must_be_text, text
+from .work import Work, case_of, heading, is_of_this_machine, must_be_text, text
 
 _FOLDER, _SHARED_MEMORY = "folder", "shared-memory"
 
@@ -102,15 +102,6 @@ def _environment(it: Work) -> Iterator[dict[str, Any]]:
         field = "metadata.annotations['batch.kubernetes.io/job-completion-index']"
         yield {"name": "JOB_COMPLETION_INDEX", "valueFrom": {"fieldRef": {"fieldPath": field}}}
     yield {"name": "JUPYTER_GPU_CHECKPOINT_DIR", "value": place}
-
-
-_MACHINE = ("PATH", "VIRTUAL_ENV", "LD_LIBRARY_PATH", "LIBRARY_PATH", "PYTHONHOME", "PYTHONUSERBASE", "MODULEPATH")
-_MACHINE_PREFIXES = ("CONDA_", "MAMBA_", "PIXI_", "CUDA_", "XDG_", "LOADEDMODULES", "JUPYTER_PATH", "R_HOME")
-
-
-def is_of_this_machine(name: str) -> bool:
-    """Whether a variable says where things lie on this machine: an image has its own places."""
-    return name in _MACHINE or name.startswith(_MACHINE_PREFIXES)
 
 
 def _limits(it: Work) -> dict[str, str]:

@@ -15,6 +15,13 @@ from ..model import Ask, Dependency, JobSpec, WorkloadView, unpack_bytes
 
 #: What a job gets between the word that it must yield and its end, where it says nothing of it.
 GRACE_SECONDS = 120
+#: Where things lie on this machine: what an image, and what no other machine at all has there.
+_IMAGES_OWN = ("PATH", "VIRTUAL_ENV", "LD_LIBRARY_PATH", "LIBRARY_PATH", "PYTHONHOME", "PYTHONUSERBASE", "MODULEPATH")
+_IMAGES_OWN_PREFIXES = ("CONDA_", "MAMBA_", "PIXI_", "CUDA_", "XDG_", "LOADEDMODULES", "R_HOME")
+_THIS_MACHINES = re.compile(
+    r"JUPYTER_(PATH|(CONFIG|DATA|RUNTIME)_(DIR|PATH)|PLATFORM_DIRS)|(NIX_)?SSL_CERT_(FILE|DIR)"
+    r"|PIP_CERT|(REQUESTS|CURL|AWS)_CA_BUNDLE|GIT_SSL_CAINFO|NODE_EXTRA_CA_CERTS|TMPDIR|SSH_AUTH_SOCK"
+)
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
@@ -42,6 +49,8 @@ class Work(NamedTuple):
     after: tuple[Dependency, ...]
     #: Names of variables whose values are nobody's to write into a file.
     withheld: tuple[str, ...]
+    #: Names of variables that say where something lies on this machine alone.
+    left_out: tuple[str, ...]
     packages: tuple[str, ...]
 
     @property
@@ -91,6 +100,7 @@ def work_of(views: Sequence[WorkloadView], packages: bytes = b"") -> Work:
         at_most=None if it.member is None or len(views) == 1 else it.member.at_most,
         after=it.after,
         withheld=tuple(sorted(withheld)),
+        left_out=tuple(sorted(name for name in map(text, it.spec.environment) if _THIS_MACHINES.fullmatch(name))),
         packages=tuple(line for line in packages.decode("utf-8", "replace").splitlines() if not line.startswith("#")),
     )
 
@@ -101,7 +111,11 @@ def _one(view: WorkloadView) -> tuple[One, set[str]]:
         raise InvalidAsk(f"Workload {view.id} runs nothing that could be written down.", hint="Name a job of yours.")
     variables = {text(name): text(value) for name, value in spec.environment.items()}
     withheld = {name for name, value in variables.items() if looks_secret(name, value)}
-    kept = {name: value for name, value in variables.items() if name not in withheld}
+    kept = {
+        name: value
+        for name, value in variables.items()
+        if name not in withheld and _THIS_MACHINES.fullmatch(name) is None
+    }
     if spec.parameters:
         kept["JUPYTER_GPU_PARAMETERS"] = json.dumps(spec.parameters)
     number = 1 if view.member is None else view.member.index
@@ -109,6 +123,11 @@ def _one(view: WorkloadView) -> tuple[One, set[str]]:
         kept["JUPYTER_GPU_ARRAY_INDEX"] = str(view.member.index)
         kept["JUPYTER_GPU_ARRAY_COUNT"] = str(view.member.of)
     return One(number, tuple(text(word) for word in spec.argv), kept), withheld
+
+
+def is_of_this_machine(name: str) -> bool:
+    """Whether a variable says where things lie on this machine: an image has its own places."""
+    return name in _IMAGES_OWN or name.startswith(_IMAGES_OWN_PREFIXES)
 
 
 def text(packed: str) -> str:
@@ -156,6 +175,8 @@ def heading(it: Work, *more: str) -> Iterator[str]:
         yield f"# It came after job {dependency.workload}" + (", if that succeeded." if dependency.ok else ".")
     if it.ask.memory_bytes is not None:
         yield "# It had a part of a shared GPU; here it gets a whole one."
+    if it.left_out:
+        yield f"# Left out, since they say where something lies on this machine: {', '.join(map(safe, it.left_out))}."
     for line in more:
         yield f"# {line}"
 

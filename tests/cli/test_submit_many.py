@@ -215,6 +215,25 @@ def test_a_notebook_says_what_of_its_parameters_is_lost(gpu, tmp_path):
     assert "{index}" in asked(gpu).spec.recorded["output_notebook"]
 
 
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["train.ipynb", "--follow"], "'--follow' stands behind the notebook 'train.ipynb'"),
+        (["train.ipynb", "results/"], "Name it, such as 'results/train.ipynb', or leave it out."),
+        (["train.ipynb", "out/mine.ipynb"], "/out' for the results. Make it first: `mkdir -p "),
+        (["none.ipynb"], "There is no notebook"),
+    ],
+)
+def test_what_a_notebook_is_not_submitted_with_is_told_with_what_is_meant(gpu, tmp_path, monkeypatch, words, said):
+    """A notebook is no command that could have options, and its results lie in a folder that is there."""
+    monkeypatch.chdir(tmp_path)
+    a_notebook(tmp_path / "train.ipynb", "1")
+    gpu.width = 300
+    result = gpu("submit", *words)
+    assert result.code == 2
+    assert said in " ".join(result.err.split())
+
+
 def test_the_results_of_a_notebook_can_be_named(gpu, tmp_path):
     """Behind it; and no kernel is named for what is no notebook."""
     a_notebook(tmp_path / "train.ipynb", "1")

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from jupyter_gpu.errors import InvalidAsk
-from jupyter_gpu.export import dockerfile
+from jupyter_gpu.export import TARGETS, dockerfile
 from jupyter_gpu.model import Ask
 
 from .ground import HOSTILE, a_job, an_array, run, teller, told, work
@@ -64,6 +64,24 @@ def test_it_builds_on_the_python_and_the_packages_of_the_record():
     assert run_.split() == ["pip", "install", "--no-cache-dir", "numpy==2.1.0", "torch==2.3.1+cu121"]
     assert "# Not of an index, install it yourself: mine @ file:///home/ada/mine (editable)" in text
     assert command(text) == ["python", "train.py"]
+
+
+def test_packages_that_were_not_asked_for_are_counted_and_left_to_whoever_builds_it():
+    """A script that imports one of two hundred needs no two hundred."""
+    recorded = PYTHON | {"packages": "182"}
+    text = checked(dockerfile(work(a_job(PYTHON["python"], "train.py", recorded=recorded))))
+    assert instruction(text, "RUN") == []
+    assert "or all 182: `jupyter gpu export 12 --to dockerfile --packages`." in text
+
+
+@pytest.mark.parametrize("system", sorted(TARGETS))
+def test_places_of_this_machine_alone_go_nowhere_and_are_named(system):
+    """A certificate that is not there breaks every download; a Jupyter's settings are its own."""
+    places = {"JUPYTER_CONFIG_DIR": "/here/jupyter", "SSL_CERT_FILE": "/here/ca", "REQUESTS_CA_BUNDLE": "/here/ca"}
+    text = TARGETS[system](work(a_job("x", environment=places | {"SEED": "1"})))
+    assert "/here" not in text
+    assert f"lies on this machine: {', '.join(sorted(places))}." in text
+    assert "SEED" in text
 
 
 def test_an_image_that_was_asked_for_is_the_base():

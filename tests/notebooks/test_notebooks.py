@@ -10,7 +10,7 @@ from pathlib import Path
 import nbformat
 import pytest
 
-from jupyter_gpu.errors import Conflict, InvalidAsk, NotFound
+from jupyter_gpu.errors import Conflict, InvalidAsk
 from jupyter_gpu.model import unpack_bytes
 from jupyter_gpu.notebooks import Notebook, is_notebook, look_at, make_notebook_command
 from tests.notebooks.ground import a_cell, write_notebook
@@ -164,7 +164,7 @@ def test_no_file_is_written_over(tmp_path):
 
     with pytest.raises(Conflict, match="already"):
         made(place, output=str(place))
-    with pytest.raises(NotFound, match=r"none\.ipynb"):
+    with pytest.raises(InvalidAsk, match=r"none\.ipynb"):
         made(tmp_path / "none.ipynb")
 
 
