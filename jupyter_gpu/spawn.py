@@ -23,6 +23,7 @@ from typing import IO, NamedTuple, NoReturn, cast
 from . import paths
 from .environment import stays_out
 from .errors import TREE, BrokerUnavailable, GpuError
+from .hearing import hear_out
 
 READY_WITHIN_SECONDS = 30.0
 NOT_FOUND = 127
@@ -68,7 +69,7 @@ def run(
 ) -> Finished:
     """Run a short command to its end, and to no more than its deadline, with all that it started. Raises nothing.
 
-    Whatever interrupts the waiting ends the command too.
+    Whatever interrupts the waiting ends the command too. Of what it writes no more is kept than `hearing` says.
     """
     try:
         process = subprocess.Popen(
@@ -85,18 +86,20 @@ def run(
         )
     except (OSError, ValueError) as error:
         return Finished(NOT_FOUND, "", str(error))
+    deadline = time.monotonic() + timeout_seconds
+    code: int | None = None
     with process:
         try:
-            output, errors = process.communicate(text.encode(), timeout=timeout_seconds)
-            code: int | None = process.returncode
-        except subprocess.TimeoutExpired:
-            code = None
-            _kill_group(process.pid)
-            output, errors = _what_is_left(process)
-        except BaseException:
-            # Ctrl-C goes to us alone, since the command has a session of its own: nobody else would end it.
-            _kill_group(process.pid)
-            raise
+            output, errors, why = hear_out((process.stdin, process.stdout, process.stderr), text.encode(), deadline)
+            if not why:
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    code = process.wait(max(0.0, deadline - time.monotonic()))
+        finally:
+            # Also at Ctrl-C: it goes to us alone, since the command has a session of its own.
+            if code is None:
+                _kill_group(process.pid)
+    if why and time.monotonic() < deadline:
+        code, errors = process.returncode, errors + f"\nit {why} and was ended".encode()
     return Finished(code, output.decode("utf-8", "replace"), errors.decode("utf-8", "replace"))
 
 
@@ -158,17 +161,6 @@ def _read_until(fd: int, deadline: float, most_bytes: int) -> tuple[bytes, bool]
 def _kill_group(pid: int) -> None:
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(pid, signal.SIGKILL)
-
-
-def _what_is_left(process: subprocess.Popen[bytes]) -> tuple[bytes, bytes]:
-    """What it said until then. A grandchild in another session may hold the pipes for ever; we do not wait for it."""
-    try:
-        return process.communicate(timeout=1.0)
-    except subprocess.TimeoutExpired as late:
-        for pipe in (process.stdout, process.stderr):
-            if pipe is not None:
-                pipe.close()
-        return late.stdout or b"", late.stderr or b""
 
 
 def become(argv: Sequence[str], environ: Mapping[str, str]) -> NoReturn:

@@ -1,10 +1,12 @@
 """Short commands end, whatever they do."""
 
 import os
+import signal
 import time
 
 import pytest
 
+from jupyter_gpu.hearing import KEPT_BYTES
 from jupyter_gpu.spawn import NOT_FOUND, User, run
 
 
@@ -35,3 +37,27 @@ def test_a_command_runs_as_whom_it_is_for():
     """With their groups and none of ours."""
     done = run(["sh", "-c", "id -u; id -g; id -G"], 10, cwd="/", user=User(65534, 65533, (65532,)))
     assert done.output.split() == ["65534", "65533", "65533", "65532"]
+
+
+def test_of_what_it_writes_no_more_is_kept_than_fits():
+    """The beginning and the end of it; a program of somebody else's must not fill our memory."""
+    done = run(["sh", "-c", f"echo begun; head -c {8 * KEPT_BYTES} /dev/zero; echo over"], 30)
+
+    assert done.exit_code == 0
+    assert len(done.output) < KEPT_BYTES + 100
+    assert done.output.startswith("begun\n")
+    assert done.output.endswith("over\n")
+    assert f"{7 * KEPT_BYTES + 11} bytes left out" in done.output
+
+
+def test_who_writes_without_end_is_ended():
+    """Long before its deadline, and that is said."""
+    done = run(["sh", "-c", "echo complaint >&2; cat /dev/zero"], 600)
+
+    assert done.exit_code == -signal.SIGKILL
+    assert done.errors == "complaint\n\nit wrote more than 64 MiB and was ended"
+
+
+def test_a_command_that_reads_none_of_its_input_is_run_to_its_end():
+    """Whether the input fits in the pipe or not."""
+    assert run(["true"], 10, text="x" * (4 << 20)) == (0, "", "")
