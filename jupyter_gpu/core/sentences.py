@@ -83,11 +83,19 @@ def _why_waiting(world: World, it: Workload, caller: Caller, now: float, ahead: 
     where = f"You are first in queue {it.queue}." if ahead == 0 else f"{ahead} ahead in queue {it.queue}."
     if it.waiting is WaitingReason.DEPENDENCY:
         where = (
-            f"`jupyter gpu amend {it.id} --no-after` lets it start all the same, `jupyter gpu cancel {it.id}` ends it."
+            f"`jupyter gpu amend {it.id} --no-after` lets it start all the same, `jupyter gpu cancel {it.id}` ends "
+            f"it{_or_all(it)}."
         )
     if it.waiting is WaitingReason.DEVICES:
-        where = f"{where}{_expected(world, it, now, ahead)} Leave the line with `jupyter gpu cancel {it.id}`."
+        where = (
+            f"{where}{_expected(world, it, now, ahead)} Leave the line with `jupyter gpu cancel {it.id}`{_or_all(it)}."
+        )
     return _why(world, it, caller, now, where, says_when=True)
+
+
+def _or_all(it: Workload) -> str:
+    """For the end of a command: what makes it concern the whole array."""
+    return "" if it.member is None else f" (with `--array` all of array {it.member.array})"
 
 
 def _expected(world: World, it: Workload, now: float, ahead: int) -> str:
@@ -103,7 +111,9 @@ def _why(world: World, it: Workload, caller: Caller, now: float, where: str, *, 
     match it.waiting:
         case WaitingReason.PAUSED:
             detail = f" {it.detail}." if it.detail else ""
-            return f"It is paused and keeps its place.{detail} Let it go with `jupyter gpu let-go {it.id}`."
+            return (
+                f"It is paused and keeps its place.{detail} Let it go with `jupyter gpu let-go {it.id}`{_or_all(it)}."
+            )
         case WaitingReason.NOT_BEFORE:
             return f"It must not start before {format_when(it.not_before, now)}."
         case WaitingReason.BACK_OFF:

@@ -11,7 +11,7 @@ from rich.cells import cell_len
 from rich.console import Console
 
 from jupyter_gpu.cli.picture import bar, status_picture
-from jupyter_gpu.cli.text import short_of
+from jupyter_gpu.cli.text import short_of, why
 from jupyter_gpu.model import Ask, EventView, Kind, State, Status, WaitingReason
 from tests.cli.conftest import Terminal
 from tests.cli.fake import GIB, HOUR, NOW, FakeClient, device, ended, holder, lab, spec, workload
@@ -436,3 +436,18 @@ def test_who_wants_several_is_not_told_that_none_is_free(devices, reason, told):
     it = workload(5, state=State.QUEUED, waiting=WaitingReason.DEVICES, reason=reason, ask=Ask(devices=devices))
 
     assert short_of(it) == told
+
+
+def test_who_let_only_some_run_at_once_is_told_of_no_quota():
+    """That many of the array run is their own word, and nobody's bound."""
+    own = "2 of array 5 run, the most that was asked for at once. It starts when one of them has ended."
+    it = workload(7, state=State.QUEUED, waiting=WaitingReason.QUOTA, reason=own)
+
+    assert short_of(it) == "as many run as you asked for"
+    assert short_of(workload(7, state=State.QUEUED, waiting=WaitingReason.QUOTA)) == "quota is held"
+
+
+def test_the_way_out_of_one_of_an_array_is_left_out_like_any_other():
+    """Where a better one is told."""
+    reason = "No GPU is free. Leave the line with `jupyter gpu cancel 7` (with `--array` all of array 5)."
+    assert why(workload(7, state=State.QUEUED, reason=reason)) == "No GPU is free."

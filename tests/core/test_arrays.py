@@ -222,6 +222,19 @@ def test_the_sentence_says_that_it_was_asked_for():
     assert reason(play, ids[-1]).startswith("1 of array 6 runs, the most that was asked for at once.")
 
 
+def test_what_helps_one_of_an_array_is_said_for_all_of_it_too():
+    """Who has sent a hundred wants to take a hundred back."""
+    play = Play(1)
+    ids = submitted(play, sweep(3))
+    assert reason(play, ids[1]).endswith(
+        f"Leave the line with `jupyter gpu cancel {ids[1]}` (with `--array` all of array {ids[0]})."
+    )
+    play.do(Pause(workload=ids[2], by="ada"))
+    assert reason(play, ids[2]).endswith(
+        f"Let it go with `jupyter gpu let-go {ids[2]}` (with `--array` all of array {ids[0]})."
+    )
+
+
 def test_a_quota_that_keeps_it_too_is_what_is_said():
     """More of the array may run, but nothing more of its owner."""
     play = Play(4, Policy(quotas=(QuotaRule(user="*", devices=1),)))
