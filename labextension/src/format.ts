@@ -223,7 +223,7 @@ export function stateWord(it: WorkloadView): string {
  */
 export function why(it: WorkloadView, caller: string | null = null): string {
   const said = (it.reason ?? '').replace(
-    / ?(?:(?:Leave the line|Let it go) with `jupyter gpu [^`]*`\.|`jupyter gpu amend [^`]*` lets it start[^.]*\.)/g,
+    / ?(?:(?:Leave the line|Let it go) with `jupyter gpu [^`]*`(?: \([^)]*\))?\.|`jupyter gpu amend [^`]*` lets it start[^.]*\.)/g,
     ''
   );
   if (said.trim()) {

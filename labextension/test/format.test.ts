@@ -154,6 +154,9 @@ describe('how work stands', () => {
       'No GPU is free: GPU 0 is reserved by ada until 14:05. You are first in queue interactive. ' +
         'Expected by about 14:05.'
     );
+    const ofAnArray =
+      'No GPU is free. Leave the line with `jupyter gpu cancel 7` (with `--array` all of array 5).';
+    assert.equal(format.why(work(7, { state: 'queued', reason: ofAnArray })), 'No GPU is free.');
     const paused = 'It is paused and keeps its place. Let it go with `jupyter gpu let-go 7`.';
     assert.equal(
       format.why(work(7, { state: 'queued', reason: paused })),
