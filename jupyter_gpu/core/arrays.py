@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TypeVar
 
 import msgspec
 
@@ -17,14 +18,19 @@ from ..model import (
     Unfilled,
     Workload,
     World,
-    filler,
-    pack_bytes,
+    cut,
+    joined,
+    placeholders,
     typed_value,
     unpack_bytes,
+    values_of,
 )  # fmt: skip
+
+K = TypeVar("K", int, str)
 
 #: The place of a job in its array, from 1: a placeholder beside those of its parameters.
 INDEX = "index"
+_INDEX = INDEX.encode()
 
 #: What of the record is told apart as the words are: where a notebook's results go.
 _NAMES_A_FILE = frozenset({"output_notebook"})
@@ -65,11 +71,12 @@ def refuse_no_array(command: Submit) -> None:
 def members(it: Workload, command: Submit) -> Iterator[Workload]:
     """The jobs of an array, after the first of them: its ids follow, and a key is the first one's alone."""
     of = len(command.array)
+    template = None if it.spec is None else Template(it.spec, command.array[0])
     for index, parameters in enumerate(command.array, 1):
         yield msgspec.structs.replace(
             it,
             id=it.id + index - 1,
-            spec=None if it.spec is None else member_spec(it.spec, parameters, index),
+            spec=None if template is None else template.filled(parameters, index),
             member=Member(array=it.id, index=index, of=of, at_most=command.at_most, parameters=parameters),
             idempotency_key=it.idempotency_key if index == 1 else None,
         )
@@ -120,26 +127,58 @@ def _raw(text: str) -> bytes:
 
 
 def member_spec(spec: JobSpec, parameters: Mapping[str, str], index: int) -> JobSpec:
-    """What one of an array runs: its values stand where `{name}` stood, in words and in values of variables.
+    """What one of an array runs; of many, see `Template`."""
+    return Template(spec, parameters).filled(parameters, index)
 
-    Only its own names are replaced, each once: other braces are the command's own (a shell's, a format's). What all
-    would write to is told apart by its place: a checkpoint folder that names none of them gets it as a last part.
+
+class Template:
+    """What all of an array have in common, with the places where they differ, found once.
+
+    Values stand where `{name}` stood, in words and in values of variables. Only the array's own names are replaced,
+    each once: other braces are the command's own (a shell's, a format's). What all would write to is told apart by its
+    place: a checkpoint folder that names none of them gets it as a last part.
     """
-    texts = {**parameters, INDEX: str(index)}
-    filled = filler(texts)
-    argv = tuple(map(filled, spec.argv))
-    environment = {name: filled(text) for name, text in spec.environment.items()}
-    folder = None if spec.checkpoint_dir is None else filled(spec.checkpoint_dir)
-    if folder is not None and folder == spec.checkpoint_dir:
-        folder = pack_bytes(unpack_bytes(folder).rstrip(b"/") + b"/%d" % index)
-    theirs = {name: spec.environment[name] for name, text in environment.items() if text != spec.environment[name]}
-    return msgspec.structs.replace(
-        spec,
-        argv=argv,
-        # The same object where it is the same: ten thousand copies would be kept in memory.
-        environment=spec.environment if environment == spec.environment else environment,
-        checkpoint_dir=folder,
-        parameters={**spec.parameters, **{name: typed_value(text) for name, text in parameters.items()}},
-        recorded=spec.recorded | {name: filled(spec.recorded[name]) for name in _NAMES_A_FILE & spec.recorded.keys()},
-        unfilled=Unfilled(argv=spec.argv, environment=theirs, texts=texts) if theirs or argv != spec.argv else None,
-    )
+
+    def __init__(self, spec: JobSpec, names: Iterable[str]) -> None:
+        """`names` are those of the parameters."""
+        self._spec = spec
+        pattern = placeholders((*names, INDEX))
+        self._argv = _cut(dict(enumerate(spec.argv)), pattern)
+        self._environment = _cut(spec.environment, pattern)
+        self._recorded = _cut({name: spec.recorded[name] for name in _NAMES_A_FILE & spec.recorded.keys()}, pattern)
+        folder = spec.checkpoint_dir
+        self._folder = None if folder is None else cut(folder, pattern) or [_raw(folder).rstrip(b"/") + b"/", _INDEX]
+        #: As they were, shared by all.
+        self._theirs = {name: spec.environment[name] for name in self._environment}
+
+    @property
+    def places(self) -> int:
+        """How many words are made anew for each of the array."""
+        return len(self._argv) + len(self._environment) + len(self._recorded) + (self._folder is not None)
+
+    def filled(self, parameters: Mapping[str, str], index: int) -> JobSpec:
+        """What one of the array runs. What has no places is the same object: thousands of copies would be kept."""
+        spec, texts = self._spec, {**parameters, INDEX: str(index)}
+        values = values_of(texts)
+        argv = list(spec.argv)
+        for place, parts in self._argv.items():
+            argv[place] = joined(parts, values)
+        is_same = not self._argv and not self._environment
+        return msgspec.structs.replace(
+            spec,
+            argv=tuple(argv) if self._argv else spec.argv,
+            environment=_filled(spec.environment, self._environment, values),
+            checkpoint_dir=None if self._folder is None else joined(self._folder, values),
+            parameters={**spec.parameters, **{name: typed_value(text) for name, text in parameters.items()}},
+            recorded=_filled(spec.recorded, self._recorded, values),
+            unfilled=None if is_same else Unfilled(argv=spec.argv, environment=self._theirs, texts=texts),
+        )
+
+
+def _cut(words: Mapping[K, str], pattern: re.Pattern[bytes]) -> dict[K, list[bytes]]:
+    """Those words that have places, cut there."""
+    return {key: parts for key, word in words.items() if (parts := cut(word, pattern)) is not None}
+
+
+def _filled(words: dict[str, str], cuts: Mapping[str, list[bytes]], values: Mapping[bytes, bytes]) -> dict[str, str]:
+    return {**words, **{name: joined(parts, values) for name, parts in cuts.items()}} if cuts else words

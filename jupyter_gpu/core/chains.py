@@ -137,13 +137,37 @@ def follow(world: World, events: Iterable[Event], now: float) -> list[Event]:
         if parent.end is EndReason.SUCCEEDED and not array_is_over:
             of_array = ()  # whatever they ask for, they wait on while one after another of it succeeds
         for child in dict.fromkeys((*world.children_of(parent.id), *of_array)):
-            event = _after_end(world.workloads[child], parent, now, array_is_over=array_is_over)
+            event = _followed(world, world.workloads[child], parent, now, array_is_over=array_is_over)
             if event is not None:
-                evolve(world, event)
                 found.append(event)
             if isinstance(event, Ended):
                 over.append(world.workloads[child])
     return found
+
+
+def _followed(
+    world: World, child: Workload, parent: Workload, now: float, *, array_is_over: bool
+) -> Amended | Ended | None:
+    """What the end of one brings to another, with the world evolved by it.
+
+    An end stands, whoever waits for it: a fault of ours over one of those, who may be somebody else's, must not keep
+    anybody's devices. That one ends, and says why; where not even that can be, it is left as it was.
+    """
+    try:
+        event = _after_end(child, parent, now, array_is_over=array_is_over)
+        if event is not None:
+            evolve(world, event)
+    except Exception as fault:  # noqa: BLE001 - whatever it is, the event says it
+        said = (
+            f"the broker failed to find out what the end of {parent.kind} {parent.id} means for it "
+            f"({type(fault).__name__}), which is a fault of the broker: please report it, and submit the job again"
+        )
+        event = Ended(at=now, workload=child.id, end=EndReason.DEPENDENCY_UNMET, detail=said)
+        try:
+            evolve(world, event)
+        except Exception:  # noqa: BLE001 - as above
+            return None
+    return event
 
 
 def _after_end(child: Workload, parent: Workload, now: float, *, array_is_over: bool) -> Amended | Ended | None:

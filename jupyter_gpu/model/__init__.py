@@ -74,7 +74,24 @@ from .documents import (
     WorkloadView,
 )
 from .histories import AttemptPage, AttemptView, DryRunView, ProgressPage, RecurringPage, RecurringView
-from .jobs import Dependency, JobSpec, Member, Progress, Unfilled, filler, pack_bytes, typed_value, unpack_bytes
+from .jobs import (
+    DEEPEST,
+    WORD_WEIGHT,
+    Dependency,
+    JobSpec,
+    Member,
+    Progress,
+    Unfilled,
+    cut,
+    filler,
+    is_deep,
+    joined,
+    pack_bytes,
+    placeholders,
+    typed_value,
+    unpack_bytes,
+    values_of,
+)
 from .nouns import Ask, Caller, Holder, Lease, Outcome, Scope, Workload
 from .offers import OfferPage, OfferView
 from .policy import BUCKET_SECONDS, USAGE_SECONDS, Policy
@@ -97,12 +114,14 @@ from .world import KEPT_ENDED, KEPT_ENDED_CHARACTERS, World, line_key
 __all__ = [
     "API_VERSION",
     "BUCKET_SECONDS",
+    "DEEPEST",
     "EACH",
     "KEPT_ENDED",
     "KEPT_ENDED_CHARACTERS",
     "MOST_MISSED",
     "MOST_SUBMISSIONS",
     "USAGE_SECONDS",
+    "WORD_WEIGHT",
     "AddRecurring",
     "AlertView",
     "Ask",
@@ -225,9 +244,14 @@ __all__ = [
     "WorkloadView",
     "World",
     "Wrong",
+    "cut",
     "filler",
+    "is_deep",
+    "joined",
     "line_key",
     "pack_bytes",
+    "placeholders",
     "typed_value",
     "unpack_bytes",
+    "values_of",
 ]  # fmt: skip

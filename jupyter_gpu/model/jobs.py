@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import re
 import shlex
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -61,17 +61,12 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def weight(self) -> int:
-        """About how much of memory and store it takes, in characters."""
-        return (
-            sum(map(len, self.argv))
-            + sum(map(len, self.environment))
-            + sum(map(len, self.environment.values()))
-            + sum(map(len, self.recorded))
-            + sum(map(len, self.recorded.values()))
-            + len(self.folder)
-            + (len(repr(self.parameters)) if self.parameters else 0)
-            + (len(repr(self.unfilled)) if self.unfilled is not None else 0)
-        )
+        """About how much of memory and store it takes, in characters; an empty word has a place of its own too."""
+        variables, recorded = self.environment, self.recorded
+        words = (*self.argv, *variables, *variables.values(), *recorded, *recorded.values())
+        more = () if self.unfilled is None else (self.unfilled.argv, self.unfilled.environment, self.unfilled.texts)
+        own = sum(map(len, words)) + len(words) * WORD_WEIGHT + len(self.folder)
+        return own + sum(weight_of(it) for it in (self.parameters, *more) if it)
 
     def brief(self) -> str:
         """What tells a job from its neighbours in one line: the script without its folder, and the arguments."""
@@ -123,6 +118,11 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     from_step: int | None = None
 
 
+#: What a word takes beside its characters: its place in a list, its quotes and comma in the log.
+WORD_WEIGHT = 16
+#: So deep may lists and objects in a parameter lie in each other: what reads and writes them goes down as deep.
+DEEPEST = 32
+
 _BRIEF_CHARACTERS = 200
 _BRIEF_WORDS = 50
 #: A shell, -c, and its text.
@@ -131,16 +131,36 @@ _SHELL_WORDS = 3
 _PACKED = "base64:"
 
 
+def placeholders(names: Iterable[str]) -> re.Pattern[bytes]:
+    """What finds `{name}` of these names, and of no others."""
+    return re.compile(rb"\{(" + b"|".join(re.escape(name.encode()) for name in names) + rb")\}")
+
+
+def cut(text: str, pattern: re.Pattern[bytes]) -> list[bytes] | None:
+    """A packed word around its placeholders: what stands before one, its name, and so on; None where there is none."""
+    if "{" not in text and not text.startswith(_PACKED):
+        return None
+    parts = pattern.split(unpack_bytes(text))
+    return parts if len(parts) > 1 else None
+
+
+def joined(parts: Sequence[bytes], values: Mapping[bytes, bytes]) -> str:
+    """The packed word with values in the place of the names; what a value says is not looked at again."""
+    return pack_bytes(b"".join(values[part] if place % 2 else part for place, part in enumerate(parts)))
+
+
+def values_of(texts: Mapping[str, str]) -> dict[bytes, bytes]:
+    """What stands where `{name}` stood, as bytes."""
+    return {name.encode(): text.encode("utf-8") for name, text in texts.items()}
+
+
 def filler(texts: Mapping[str, str]) -> Callable[[str], str]:
     """What puts texts where `{name}` stands in a packed word: of these names only, and each once."""
-    pattern = re.compile(rb"\{(" + b"|".join(re.escape(name.encode()) for name in texts) + rb")\}")
-    values = {name.encode(): text.encode("utf-8") for name, text in texts.items()}
+    pattern, values = placeholders(texts), values_of(texts)
 
     def filled(text: str) -> str:
-        if "{" not in text and not text.startswith(_PACKED):
-            return text
-        raw = unpack_bytes(text)
-        return pack_bytes(pattern.sub(lambda found: values[found[1]], raw)) if pattern.search(raw) else text
+        parts = cut(text, pattern)
+        return text if parts is None else joined(parts, values)
 
     return filled
 
@@ -148,13 +168,43 @@ def filler(texts: Mapping[str, str]) -> Callable[[str], str]:
 def typed_value(text: str) -> Any:
     """What a parameter's text means: a number, true, false, null, a list or object, or "quoted" as JSON; else itself.
 
-    Not as YAML, whose `1e-3` is a text and whose `no` is false.
+    Not as YAML, whose `1e-3` is a text and whose `no` is false. Nor what lies deeper in itself than anybody means.
     """
     try:
         value = msgspec.json.decode(text)
-    except (msgspec.DecodeError, UnicodeEncodeError):
+    except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
         return text
-    return value
+    return text if is_deep(value) else value
+
+
+def is_deep(value: Any) -> bool:
+    """Whether lists and objects in it lie deeper in each other than DEEPEST."""
+    level, depth = [value], 0
+    while level and depth <= DEEPEST:
+        level, depth = [inner for it in level for inner in _inside(it)], depth + 1
+    return bool(level)
+
+
+def weight_of(value: Any) -> int:
+    """About how many characters a JSON value takes, however deep it is."""
+    weight, left = 0, [value]
+    while left:
+        it = left.pop()
+        weight += WORD_WEIGHT
+        if isinstance(it, str):
+            weight += len(it)
+        elif isinstance(it, int):
+            weight += it.bit_length() // 3
+        elif isinstance(it, Mapping):
+            weight += sum(map(len, it))
+        left.extend(_inside(it))
+    return weight
+
+
+def _inside(value: Any) -> Iterable[Any]:
+    if isinstance(value, Mapping):
+        return value.values()
+    return value if isinstance(value, list | tuple) else ()
 
 
 def pack_bytes(raw: bytes) -> str:

@@ -137,6 +137,7 @@ class World:
 
     def put_workload(self, workload: Workload) -> None:
         """Replace or add a workload and keep every index in step."""
+        weight = workload.weight if workload.state is State.ENDED else 0  # what could fail comes before any change
         before = self.workloads.get(workload.id)
         self.workloads[workload.id] = workload
         if (
@@ -157,7 +158,7 @@ class World:
             for parent in workload.unmet:
                 insort(self.children, (parent, workload.id))
         elif workload.state is State.ENDED:
-            self.ended[workload.id] = weight = workload.weight
+            self.ended[workload.id] = weight
             self.ended_weight += weight
         else:
             self.live[workload.id] = None

@@ -87,6 +87,7 @@ def test_a_script_of_the_largest_size_is_not_counted() -> None:
         ({"recorded": {str(n): "" for n in range(65)}}, "65 entries"),
         ({"recorded": {"git": "x" * (16 << 10)}}, "16387 characters"),
         ({"log_limit_bytes": (16 << 30) + 1}, "log_limit_bytes"),
+        ({"parameters": {"a": json.loads("[" * 100 + "]" * 100)}}, "more than 32 deep"),
         ({"checkpoint_dir": "base64:a"}, "checkpoint_dir"),
         ({"checkpoint_dir": "a\0b"}, "checkpoint_dir"),
         ({"checkpoint_dir": "x" * 4096}, "checkpoint_dir"),

@@ -16,7 +16,7 @@ from ... import notifying
 from ...core.arrays import grown_bytes, unfilled_bytes
 from ...environment import MOST_TOTAL_BYTES, unpacked
 from ...errors import InvalidAsk, LimitExceeded
-from ...model import Dependency, JobSpec, SubmitBody, World
+from ...model import DEEPEST, Dependency, JobSpec, SubmitBody, World, is_deep
 from ...units import MAX_SECONDS
 
 #: All of a body but its script: twice what Linux hands to a program, and the rest.
@@ -85,6 +85,11 @@ def check_spec(spec: JobSpec) -> None:
             raise InvalidAsk(f"{what} has {len(raw)} bytes; Linux takes {LONGEST_PATH_BYTES - 1}.", hint="Shorten it.")
     if (variables := len(spec.environment)) > MOST_VARIABLES:
         raise LimitExceeded(f"The ask has {variables} variables; {MOST_VARIABLES} are the most.")
+    if any(is_deep(value) for value in spec.parameters.values()):
+        raise InvalidAsk(
+            f"spec.parameters: lists and objects lie more than {DEEPEST} deep in each other.",
+            hint="Put it into a file.",
+        )
     notifying.check(spec.notify, spec.notify_on)
     size = sum(len(name) + len(text) for name, text in spec.recorded.items())
     if len(spec.recorded) > MOST_RECORDED or size > MOST_RECORDED_BYTES:
