@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
@@ -11,6 +12,8 @@ from ..model import Tick, World
 
 if TYPE_CHECKING:
     from .loop import Loop
+
+log = logging.getLogger(__name__)
 
 #: Time alone brings something at most this late.
 TICK_SECONDS = 1.0
@@ -41,7 +44,7 @@ def _deadlines(world: World) -> Iterable[float]:
 
 async def tick_for_ever(loop: Loop) -> None:
     """Tell the loop that time has passed. What goes wrong at that is told where it arose; time goes on in any case."""
-    ticked_at, is_new = loop.now(), True
+    ticked_at = loop.now()
     while True:
         await asyncio.sleep(until_next_deadline(loop.world, loop.now()))
         before, ticked_at = ticked_at, loop.now()
@@ -49,10 +52,23 @@ async def tick_for_ever(loop: Loop) -> None:
             loop.count_renewals_anew()
         with contextlib.suppress(Exception):
             await loop.handle(Tick())
+
+
+async def recur_for_ever(loop: Loop) -> None:
+    """Submit what comes by a calendar. No tick waits for that: however long a calendar is read, time goes on."""
+    looked_at, is_new, told = loop.now(), True, ""
+    while True:
+        await asyncio.sleep(until_next_deadline(loop.world, loop.now()))
+        before, looked_at = looked_at, loop.now()
         # Who awaits what may have changed only while nobody looked, or with the clock.
-        is_new = is_new or ticked_at < before
-        with contextlib.suppress(Exception):
-            is_new = not await _let_recur(loop, ticked_at, anew=is_new)
+        is_new = is_new or looked_at < before
+        try:
+            is_new = not await _let_recur(loop, looked_at, anew=is_new)
+            told = ""
+        except Exception as error:
+            if repr(error) != told:  # once, not each second
+                log.exception("cannot look what is due by a calendar")
+            told = repr(error)
 
 
 async def _let_recur(loop: Loop, now: float, *, anew: bool) -> bool:

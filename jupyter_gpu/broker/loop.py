@@ -36,7 +36,7 @@ from ..errors import BrokerUnavailable, GpuError, StoreUnavailable
 from ..model import BrokerView, Command, LoadPolicy, Policy, Renewal, RenewBody, State, Workload, World
 from .alerts import Alerts
 from .answers import about
-from .deadlines import tick_for_ever
+from .deadlines import recur_for_ever, tick_for_ever
 from .engines.base import Engine
 from .idle import Idle
 from .owners import Owners
@@ -129,7 +129,8 @@ class Loop:
         if broken:
             message = f"the store holds what must never be: {'; '.join(broken)}"
             raise StoreUnavailable(message, hint="Keep a copy of the state folder and see docs/recovery.md.")
-        self._tasks = [asyncio.create_task(self._decide_for_ever()), asyncio.create_task(tick_for_ever(self))]
+        for_ever = (self._decide_for_ever(), tick_for_ever(self), recur_for_ever(self))
+        self._tasks = [asyncio.create_task(it) for it in for_ever]
         await self.handle(LoadPolicy(policy=self.world.policy))
 
     async def _load(self, policy: Policy) -> World:

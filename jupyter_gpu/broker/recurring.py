@@ -8,22 +8,28 @@ from __future__ import annotations
 
 import contextlib
 import difflib
+import functools
 import logging
 import os
 import zoneinfo
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, tzinfo
-from itertools import islice
+from itertools import islice, takewhile
 from pathlib import Path
+from typing import TypeVar
 
 from cronsim import CronSim, CronSimError
 
 from ..errors import GpuError, InvalidAsk
 from ..model import MOST_MISSED, Fire, PauseRecurring, Recurring, Submit, World
 
+T = TypeVar("T")
+
 log = logging.getLogger(__name__)
 
 LONGEST_CRON = 200
+#: The longest name of the database has 32.
+LONGEST_ZONE = 100
 FIELDS = 5
 DAY_SECONDS = 86_400
 _SHORT = {
@@ -58,8 +64,13 @@ class Calendar:
 
     def after(self, at: float) -> Iterator[float]:
         """The instants after this one, as Unix seconds."""
-        # At the end of summer time it counts in local time, which comes twice: what lies behind is not meant.
-        return (then for it in self._from(at) if (then := it.timestamp()) > at)
+        try:
+            for it in self._from(at):
+                # At the end of summer time it counts in local time, which comes twice: what lies behind is not meant.
+                if (then := it.timestamp()) > at:
+                    yield then
+        except OverflowError:  # there is no year 10000
+            return
 
     def next_after(self, at: float) -> float | None:
         """The first instant after this one; None where there is none within fifty years."""
@@ -67,7 +78,7 @@ class Calendar:
 
     def missed(self, due_at: float, now: float) -> int:
         """How many instants came after one that was due until now; no more than anybody wants to count."""
-        return sum(1 for then in islice(self.after(due_at), MOST_MISSED) if then <= now)
+        return sum(1 for _ in islice(takewhile(lambda then: then <= now, self.after(due_at)), MOST_MISSED))
 
     def _from(self, at: float) -> CronSim:
         return CronSim(self.cron, datetime.fromtimestamp(at, self._zone))
@@ -101,6 +112,10 @@ def zone(name: str) -> tzinfo:
     """The time zone of an IANA name. Refuses what is none, and says where the machine knows none at all."""
     if name == "UTC":  # is known without a database
         return UTC
+    if len(name) > LONGEST_ZONE:
+        raise InvalidAsk(
+            f"there is no time zone of {len(name)} characters", hint="Write a name such as Europe/Amsterdam, or UTC."
+        )
     try:
         if not name.startswith(_NOT_OURS):
             return zoneinfo.ZoneInfo(name)
@@ -177,15 +192,8 @@ class Clockwork:
         for it in world.recurring.values():
             if it.paused or it.next_at is None or it.next_at > now:
                 continue
-            if (calendar := self._read(it)) is not None:
-                found.append(
-                    Fire(
-                        recurring=it.id,
-                        due_at=it.next_at,
-                        next_at=calendar.next_after(now),
-                        missed=calendar.missed(it.next_at, now),
-                    )
-                )
+            if (fire := self._read(it, functools.partial(_fire, it, it.next_at, now))) is not None:
+                found.append(fire)
         return found
 
     def astray(self, world: World, now: float) -> list[PauseRecurring]:
@@ -195,11 +203,10 @@ class Clockwork:
         """
         found = []
         for it in world.recurring.values():
-            if it.paused or (it.next_at is not None and it.next_at <= now) or (calendar := self._read(it)) is None:
+            if it.paused or (it.next_at is not None and it.next_at <= now):
                 continue
-            last = it.last_at if it.last_at is not None and it.last_at <= now + DAY_SECONDS else now
-            if (next_at := calendar.next_after(max(now, last))) != it.next_at:
-                found.append(PauseRecurring(recurring=it.id, by="", paused=False, next_at=next_at))
+            if (awaited := self._read(it, functools.partial(_await, it, now))) and awaited.next_at != it.next_at:
+                found.append(awaited)
         return found
 
     def may_come(self, world: World, command: Fire | PauseRecurring) -> bool:
@@ -222,18 +229,32 @@ class Clockwork:
             for id_ in reasons.keys() - here:
                 reasons.pop(id_, None)
 
-    def _read(self, it: Recurring) -> Calendar | None:
+    def _read(self, it: Recurring, what: Callable[[Calendar], T]) -> T | None:
+        """What is to be known of a calendar. One that cannot be read is told, and keeps no other from coming."""
         try:
-            calendar = Calendar(it.cron, it.timezone)
-        except GpuError as error:
+            found = what(Calendar(it.cron, it.timezone))
+        except Exception as error:  # noqa: BLE001 - a library reads it
             _hold(self._unread, it, error)
             return None
         self._unread.pop(it.id, None)
-        return calendar
+        return found
 
 
-def _hold(reasons: dict[int, str], it: Recurring, error: GpuError) -> None:
-    text = error.message.rstrip(".")
+def _fire(it: Recurring, due_at: float, now: float, calendar: Calendar) -> Fire:
+    next_at, missed = calendar.next_after(now), calendar.missed(due_at, now)
+    return Fire(recurring=it.id, due_at=due_at, next_at=next_at, missed=missed)
+
+
+def _await(it: Recurring, now: float, calendar: Calendar) -> PauseRecurring:
+    last = it.last_at if it.last_at is not None and it.last_at <= now + DAY_SECONDS else now
+    return PauseRecurring(recurring=it.id, by="", paused=False, next_at=calendar.next_after(max(now, last)))
+
+
+def _hold(reasons: dict[int, str], it: Recurring, error: Exception) -> None:
+    fault: Exception | None = error
+    text = f"the calendar {it.cron!r} in {it.timezone} cannot be read"
+    if isinstance(error, GpuError):
+        text, fault = error.message.rstrip("."), None
     if reasons.get(it.id) != text:
-        log.warning("recurring job %d of %r cannot come: %s", it.id, it.owner, text)
+        log.warning("recurring job %d of %r cannot come: %s", it.id, it.owner, text, exc_info=fault)
     reasons[it.id] = text

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import difflib
 import zoneinfo
 from collections import Counter
-from datetime import datetime
+from datetime import UTC, datetime
 from itertools import islice, pairwise
 from pathlib import Path
 from zoneinfo import ZoneInfo
@@ -240,3 +241,43 @@ def test_missed_instants_are_counted():
 def test_what_was_missed_in_years_is_not_counted_to_the_end():
     """Whoever asks for each minute does not make the broker count millions."""
     assert Calendar("* * * * *", "UTC").missed(0.0, 1e9) == MOST_MISSED
+
+
+def test_no_more_instants_are_looked_for_than_have_come(monkeypatch):
+    """Of a calendar that comes once a year a thousand instants would be a thousand years."""
+    calendar, seen = Calendar("0 0 1 1 *", "UTC"), []
+    monkeypatch.setattr(Calendar, "after", _counting(Calendar.after, seen))
+
+    assert calendar.missed(0.0, at("1973-01-02T00:00", "UTC")) == 3
+    assert len(seen) == 4
+
+
+def _counting(real, seen: list[float]):
+    def after(calendar: Calendar, at: float):
+        for then in real(calendar, at):
+            seen.append(then)
+            yield then
+
+    return after
+
+
+def test_a_calendar_has_no_instant_after_the_last_year_there_is():
+    """The 29th of February on a Sunday: a thousand of them lie beyond the year 9999."""
+    calendar, last = Calendar("0 0 29 2 */7", "UTC"), datetime(9999, 1, 1, tzinfo=UTC).timestamp()
+
+    assert list(calendar.after(last)) == []
+    assert calendar.next_after(last) is None
+    assert calendar.missed(calendar.next_after(0.0), last) > 0
+
+
+@pytest.mark.parametrize("name", ["UTC", "Europe/Amsterdam"])
+def test_days_that_never_meet_have_no_instant(name):
+    """A day of the month and a weekday that both begin with `*` must meet, and the second Monday is never the 30th."""
+    assert Calendar("* * */29 * MON#2", name).next_after(0.0) is None
+
+
+def test_a_zone_of_megabytes_is_refused_unread(monkeypatch):
+    """It is compared with no name: that takes seconds."""
+    monkeypatch.setattr(difflib, "get_close_matches", None)
+    with pytest.raises(InvalidAsk, match="no time zone of 2900000 characters"):
+        zone("Europe/Am" * 322222 + "xx")

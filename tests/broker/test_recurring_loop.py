@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import threading
 import zoneinfo
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime
@@ -48,14 +49,15 @@ NIGHT = at("2026-12-02T01:30")
 
 
 class Ground:
-    """A loop whose clock is the test's, and which ticks as fast as it can."""
+    """A loop whose clock is the test's, and which ticks and looks as fast as it can."""
 
     def __init__(self, folder: Path) -> None:
         self.clock = Clock()
         self.clock.now = NOON
         self._folder = folder
         self.loop: Loop
-        self._ticked = asyncio.Event()
+        self._looked = asyncio.Event()
+        self.ticked = asyncio.Event()
 
     @contextlib.asynccontextmanager
     async def broker(self) -> AsyncIterator[Loop]:
@@ -65,10 +67,17 @@ class Ground:
 
             async def telling(command):
                 if isinstance(command, Tick):
-                    self._ticked.set()
+                    self.ticked.set()
                 return await handle(command)
 
+            forget = loop.clockwork.forget
+
+            def looking(world):
+                self._looked.set()
+                forget(world)
+
             loop.handle = telling  # type: ignore[method-assign]
+            loop.clockwork.forget = looking  # type: ignore[method-assign]
             self.loop = loop
             yield loop
 
@@ -83,12 +92,12 @@ class Ground:
     async def set(self, now: float) -> None:
         """The clock shows this from now on; what that leads to has happened when this returns.
 
-        The second tick from now began after the change, and the third after all that it led to.
+        The second look from now began after the change, and the third after all that it led to.
         """
         self.clock.now = now
         for _ in range(3):
-            self._ticked.clear()
-            await self._ticked.wait()
+            self._looked.clear()
+            await self._looked.wait()
 
     def the(self, id_: int) -> Recurring:
         """How it stands."""
@@ -274,6 +283,63 @@ def test_a_zone_that_was_removed_keeps_one_job_back_and_no_other(ground: Ground,
             assert (len(ground.jobs), ground.the(gone).times, loop.warnings) == (2, 1, ())
 
     play(story)
+
+
+def test_time_goes_on_while_calendars_are_read(ground: Ground):
+    """However long that takes: what is to start at its hour, or to end, waits for nobody's calendar."""
+
+    async def story() -> None:
+        async with ground.broker() as loop:
+            begun, may_end, due = asyncio.Event(), threading.Event(), loop.clockwork.due
+            here = asyncio.get_running_loop()
+
+            def slowly(world, now):
+                here.call_soon_threadsafe(begun.set)
+                assert may_end.wait(60)
+                return due(world, now)
+
+            loop.clockwork.due = slowly  # type: ignore[method-assign]
+            await ground.add()
+            ground.clock.now = NIGHT
+            try:
+                await asyncio.wait_for(begun.wait(), 60)
+                for _ in range(3):
+                    ground.ticked.clear()
+                    await asyncio.wait_for(ground.ticked.wait(), 20)
+            finally:
+                may_end.set()
+            await ground.set(NIGHT + 1)
+            assert len(ground.jobs) == 1
+
+    play(story)
+
+
+def test_a_calendar_that_the_library_cannot_read_keeps_no_other_from_coming(ground: Ground, monkeypatch, caplog):
+    """Whatever goes wrong at it: it is held back and told, to its owner and in the log, once."""
+
+    async def story() -> None:
+        async with ground.broker() as loop:
+            odd = await ground.add(cron="31 2 * * *")
+            await ground.add()
+            monkeypatch.setattr(Calendar, "next_after", _fails_at("31 2 * * *", Calendar.next_after))
+            await ground.set(NIGHT + MINUTE)
+            await ground.set(NIGHT + 2 * MINUTE)
+            assert (len(ground.jobs), ground.the(odd).times) == (1, 0)
+            assert "cannot be read" in loop.clockwork.held[odd]
+
+    play(story)
+    assert [it.exc_info[0] for it in caplog.records if it.name.endswith("recurring") and it.exc_info] == [
+        ZeroDivisionError
+    ]
+
+
+def _fails_at(cron: str, real):
+    def next_after(calendar: Calendar, at: float) -> float | None:
+        if calendar.cron == cron:
+            raise ZeroDivisionError
+        return real(calendar, at)
+
+    return next_after
 
 
 def test_what_there_is_no_room_for_comes_when_there_is(ground: Ground):

@@ -57,7 +57,8 @@ class RecurringJobs(Accepting):
         calendar = await asyncio.to_thread(lambda: Calendar(body.cron, body.timezone or own_timezone()))
         submit = await self.check(body.job, self.request.headers.get("Idempotency-Key"), query.keep)
         submit = await self.sighted(submit)
-        answer = await self.decided(_command(body, calendar, submit, self.loop.now()), submit.spec)
+        next_at = await asyncio.to_thread(calendar.next_after, self.loop.now())
+        answer = await self.decided(_command(body, calendar, submit, next_at), submit.spec)
         self.set_header("Location", self.application.link(self.request, f"{PREFIX}/recurring/{answer.workload}"))
         return await show(self.loop, found(self.loop.world, answer.workload or 0))
 
@@ -117,8 +118,8 @@ class RecurringLetGo(OfOne):
         it = self.it(id_)
         if not it.paused:
             return await show(self.loop, it)
-        calendar = await asyncio.to_thread(Calendar, it.cron, it.timezone)
-        next_at = calendar.next_after(self.loop.now())
+        now = self.loop.now()
+        next_at = await asyncio.to_thread(lambda: Calendar(it.cron, it.timezone).next_after(now))
         command = PauseRecurring(recurring=it.id, by=self.caller.name, paused=False, next_at=next_at)
         return await self.change(it, command)
 
@@ -135,13 +136,13 @@ class RecurringFire(OfOne):
         return self.show(await self.find(str(answer.workload)))
 
 
-def _command(body: RecurringBody, calendar: Calendar, submit: Submit, now: float) -> AddRecurring:
+def _command(body: RecurringBody, calendar: Calendar, submit: Submit, next_at: float | None) -> AddRecurring:
     return AddRecurring(
         cron=calendar.cron,
         timezone=calendar.timezone,
         submit=submit,
         overlap=body.overlap,
-        next_at=calendar.next_after(now),
+        next_at=next_at,
     )
 
 
