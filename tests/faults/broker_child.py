@@ -23,7 +23,7 @@ from typing import Any
 
 import msgspec
 
-from jupyter_gpu.broker import wiring
+from jupyter_gpu.broker import deadlines, wiring
 from jupyter_gpu.broker.app import GpuBroker
 from jupyter_gpu.broker.engines.base import Stage
 from jupyter_gpu.broker.engines.local import LocalEngine
@@ -77,6 +77,8 @@ class Order(msgspec.Struct):
     #: A kind of command and a file; see `hold_back`.
     hold: tuple[str, str] | None = None
     new_group: bool = True
+    #: How often it looks at the clock where nothing is due.
+    tick_seconds: float | None = None
 
 
 # -- the kill
@@ -266,6 +268,8 @@ def be_the_broker(order: Order) -> None:
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     _with_control(order.control)
+    if order.tick_seconds is not None:
+        deadlines.TICK_SECONDS = order.tick_seconds
     if order.kill is not None:
         light(order.kill)
     if order.hold is not None:

@@ -98,6 +98,8 @@ class House:
         self.pid = 0
         #: How often a broker was started.
         self.starts = 0
+        #: How often it looks at the clock where nothing is due; None as ever.
+        self.tick_seconds: float | None = None
 
     # -- the broker
 
@@ -111,7 +113,7 @@ class House:
         self.configure()
         order = {
             "argv": [f"--config={self.config}"], "log": str(self.root / "broker.log"), "ready": str(ready),
-            "control": str(self.root / "control"), "kill": kill, **how,
+            "control": str(self.root / "control"), "kill": kill, "tick_seconds": self.tick_seconds, **how,
         }  # fmt: skip
         self.pid = self._zygote.fork(order)
         try:

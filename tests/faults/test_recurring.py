@@ -19,6 +19,13 @@ PLACES = (
 )  # fmt: skip
 
 
+@pytest.fixture
+def house(house: House) -> House:
+    """Its broker looks often at the clock: what is due when it is said waits for a look, twice in each story."""
+    house.tick_seconds = 0.1
+    return house
+
+
 def the_one(house: House) -> dict:
     """The recurring job as the broker has it."""
     (it,) = house.world()["recurring"]
