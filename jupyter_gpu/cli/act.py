@@ -15,7 +15,7 @@ from ..errors import Conflict, GpuError
 from ..units import format_when
 from .base import Face, for_each, json_option, pass_face
 from .text import end_text, ids_of, moment, sentence, state_word, title, why
-from .whole import Act, ActOnAll, Word, array_option, arrays_of, change_array, remark_on_array
+from .whole import Act, ActOnAll, Word, array_option, arrays_of, change_array, remark_on_array, tell_sums
 from .words import Seconds, WorkloadId
 
 if TYPE_CHECKING:
@@ -108,6 +108,8 @@ def wait(
         done, code = for_each(face, dict.fromkeys(workloads), until_then)
     if face.as_json and done:
         face.document(WorkloadPage(items=tuple(done)))
+    elif not face.as_json:
+        tell_sums(face, done)
     return code or max(codes, default=0)
 
 
@@ -159,6 +161,8 @@ def wait_for_end(face: Face, ids: Sequence[int]) -> int:
                 face.say(how_it_stands(done[-1], face.now()))
     if face.as_json:
         face.document(done[0] if len(done) == 1 else WorkloadPage(items=tuple(done)))
+    else:
+        tell_sums(face, done)
     return max(exit_code_of(it, "ended") for it in done)
 
 

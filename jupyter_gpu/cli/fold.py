@@ -27,6 +27,17 @@ def id_of(group: Row) -> int:
     return it.member.array if len(group) > 1 and it.member is not None else it.id
 
 
+def name_of(group: Row) -> str:
+    """Give the name of a row, else its command; of an array what its commands have in common."""
+    it = group[0]
+    if it.name or len(group) == 1:
+        return it.name or it.command
+    words = [one.command.split() for one in group]
+    if len({len(its) for its in words}) > 1:
+        return it.command.partition(" ")[0] + " …"
+    return " ".join(its[0] if len(set(its)) == 1 else "…" for its in zip(*words, strict=True))
+
+
 def state_of(group: Row) -> str:
     """Say in one word where a row stands: what most concerns its owner."""
     if len(group) == 1:

@@ -17,7 +17,18 @@ from ..model import CardView, DeviceView, IsolationView, QuotaView, State, Statu
 from ..units import MISSING, format_seconds, format_when
 from .fold import Row, fold, id_of, state_of
 from .tables import cells_of, clip, make_table, work_table
-from .text import condition_text, cordon_text, memory_text, note_text, part_text, plural, safe, sentence, split_text
+from .text import (
+    condition_text,
+    cordon_text,
+    in_order,
+    memory_text,
+    note_text,
+    part_text,
+    plural,
+    safe,
+    sentence,
+    split_text,
+)
 
 BAR_CELLS = 8
 
@@ -189,14 +200,9 @@ def in_rows(devices: Sequence[DeviceView], cards: Iterable[CardView]) -> list[De
     def place(it: DeviceView | CardView) -> tuple[int, int, int]:
         if isinstance(it, CardView):
             return pools.get(of_card.get(it.uuid, ""), 0), it.index, -1
-        return (pools[it.pool], *_in_order(it.number))
+        return (pools[it.pool], *in_order(it.number))
 
     return sorted([*cards, *devices], key=place)
-
-
-def _in_order(number: str) -> tuple[int, int]:
-    card, _, slot = number.partition(":")
-    return int(card), int(slot) if slot else 0
 
 
 def _split(card: CardView, devices: Iterable[DeviceView]) -> Text:
@@ -295,7 +301,9 @@ def _reasons(mine: Iterable[Row]) -> list[RenderableType]:
             if key in said:
                 continue
             said.add(key)
-        parts.append(_indented(f"{it.id}: {sentence(it.reason)}"))
+        # Under the number that its row has.
+        of = f" (job {it.id} of it)" if id_of(row) != it.id else ""
+        parts.append(_indented(f"{id_of(row)}{of}: {sentence(it.reason)}"))
     return parts
 
 

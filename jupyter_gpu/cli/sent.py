@@ -27,7 +27,9 @@ def tell_sent(face: Face, it: WorkloadView, command: Command, *, is_known: bool)
         face.say(f"Submitted {_what(it)} to queue {safe(it.queue)}{_numbers(it)}.")
         face.line(f"{'Each' if it.member is not None else 'It'} runs: {_runs(command)}")
     if it.reason:
-        face.say(sentence(it.reason))
+        # What one holds the others do not; why one waits the others mostly do too.
+        is_of_all = it.member is None or it.state == "queued"
+        face.say(sentence(it.reason) if is_of_all else f"Its first, job {it.id}: {sentence(it.reason)}")
 
 
 def _what(it: WorkloadView) -> str:

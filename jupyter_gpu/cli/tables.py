@@ -11,7 +11,7 @@ from rich.cells import cell_len, set_cell_size
 from rich.table import Table
 from rich.text import Text
 
-from .fold import Row, how_they_go
+from .fold import Row, how_they_go, name_of
 from .text import safe
 
 #: A name gets so much before a column that can be spared is left out, and never less than the second.
@@ -52,7 +52,7 @@ def work_table(
     `spare` are the columns that are left out, in this order, where the name would else have no room.
     """
     said = [how_they_go(group, known, now, is_whole=is_whole) for group in groups]
-    names = [safe(group[0].name or group[0].command) for group in groups]
+    names = [safe(name_of(group)) for group in groups]
     widest = min(_widest("how it goes", said), _MOST_SAID)
     wanted = _widest("name", names)
     shown = dict(columns)

@@ -159,12 +159,18 @@ def state_word(it: WorkloadView) -> str:
     return str(it.end or it.state)
 
 
+def in_order(number: str) -> tuple[int, int]:
+    """Order numbers of GPUs, those of MIG devices (1:0) among them."""
+    card, _, slot = number.partition(":")
+    return int(card), int(slot) if slot else 0
+
+
 def gpus_text(uuids: Iterable[str], numbers: Mapping[str, str], *, simulated: bool = False) -> str:
     """Name devices as people do, like "GPU 0, 2"; one without a number here is named by its UUID.
 
     `simulated` where nothing else around says so.
     """
-    known = [numbers[uuid] for uuid in uuids if uuid in numbers]
+    known = sorted((numbers[uuid] for uuid in uuids if uuid in numbers), key=in_order)
     strange = [safe(uuid) for uuid in uuids if uuid not in numbers]
     parts = ([f"GPU {', '.join(known)}"] if known else []) + strange
     return (", ".join(parts) or "no GPU") + (" (simulated)" if simulated else "")

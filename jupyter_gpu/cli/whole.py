@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from .base import Face
-from .text import ids_of, plural, safe
+from .text import ids_of, plural, safe, state_word
 
 if TYPE_CHECKING:
     from ..model import WorkloadView
@@ -49,6 +49,17 @@ def _told(of: WorkloadView, done: Sequence[WorkloadView], word: Word) -> str:
     said = ", ".join(filter(None, (safe(of.name or ""), plural(len(ids_of(of)), "job"))))
     counts = Counter(word(it) for it in done)
     return f"Array {array} ({said}): {', '.join(f'{count} {became}' for became, count in counts.items())}."
+
+
+def tell_sums(face: Face, done: Iterable[WorkloadView]) -> None:
+    """Say of each array that was waited for how many of it ended how."""
+    arrays: dict[int, list[WorkloadView]] = {}
+    for it in done:
+        if it.member is not None:
+            arrays.setdefault(it.member.array, []).append(it)
+    for its in arrays.values():
+        if len(its) > 1:
+            face.say(_told(its[0], its, state_word))
 
 
 def remark_on_array(face: Face, done: Iterable[WorkloadView]) -> None:

@@ -114,12 +114,16 @@ def test_the_first_number_alone_is_the_first_job(sweep):
 
 def test_a_whole_array_is_waited_for(sweep):
     """All of it, those that have ended as well: one that failed is a failure."""
-    sweep.client.answers["wait 22"] = ended(22, EndReason.FAILED)
+    for number in range(20, 25):
+        end = EndReason.FAILED if number == 22 else EndReason.SUCCEEDED
+        place = Member(array=20, index=number - 19, of=5)
+        sweep.client.answers[f"wait {number}"] = ended(number, end, member=place)
 
     result = sweep("wait", "20", "--array")
 
     assert acted_on(sweep, "wait") == [20, 21, 22, 23, 24]
     assert result.code == 1
+    assert result.out.splitlines()[-1] == "Array 20 (digits, 5 jobs): 4 succeeded, 1 failed."
 
 
 def test_the_document_of_a_whole_array(sweep):

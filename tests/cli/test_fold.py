@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from jupyter_gpu.cli.curve import sparkline
-from jupyter_gpu.cli.fold import counts_text, fold
+from jupyter_gpu.cli.fold import counts_text, fold, how_they_go, name_of
 from jupyter_gpu.cli.text import how_it_goes, progress_text
 from jupyter_gpu.model import Dependency, EndReason, Member, Progress, State, WaitingReason
 from tests.cli.fake import HOUR, NOW, device, ended, workload
@@ -49,6 +49,26 @@ def test_an_array_is_one_group_where_its_first_stands():
 def test_a_group_is_counted(group, said):
     """Those that are not listed, where the list has all that are not over, are over."""
     assert counts_text(group, is_whole=True) == said
+
+
+@pytest.mark.parametrize(
+    ("commands", "said"),
+    [
+        (["train.py 0.1 1", "train.py 0.1 2"], "train.py 0.1 …"),
+        (["train.py 1"], "train.py 1"),
+        (["train.py a", "train.py b c"], "train.py …"),
+    ],
+)
+def test_a_row_of_an_array_has_what_its_commands_have_in_common(commands, said):
+    """The command of one of them, beside the number of another, would be no job's."""
+    group = [member(place, name="", command=command) for place, command in enumerate(commands, 1)]
+    assert name_of(group) == said
+
+
+def test_the_gpus_of_an_array_are_named_in_their_order():
+    """Whichever of it holds them."""
+    group = [running(1, 3), running(2, 0), running(3, 1)]
+    assert how_they_go(group, KNOWN, NOW, is_whole=True) == "[5: 3 run, 2 over] GPU 0, 1, 3"
 
 
 def test_what_is_not_listed_is_not_counted_where_the_list_is_cut():
@@ -220,3 +240,13 @@ def test_a_long_curve_is_made_to_fit():
     drawn = sparkline([float(step) for step in range(1000)], fancy=True, cells=8)
 
     assert drawn == "▁▂▃▄▅▆▇█"
+
+
+def test_a_remark_below_stands_under_the_number_of_its_row(gpu):
+    """And says of which of the array it is."""
+    waiting = [member(place, reason="No GPU is free.") for place in (3, 4)]
+    gpu.client.lab = msgspec.structs.replace(gpu.client.lab, workloads=tuple(waiting))
+
+    out = gpu("status").out
+
+    assert "20 (job 22 of it): No GPU is free." in out

@@ -39,6 +39,10 @@ def test_an_array_is_told_with_its_numbers(gpu):
         "Each runs: true '--lr={lr}' '{seed}'\n"
         "No GPU is free. You are first in queue training.\n"
     )
+    first = workload(15, state=State.ACTIVE, member=Member(array=15, index=1, of=10), reason="It holds GPU 0.")
+    gpu.client.answers["submit"] = lambda _: first
+    said = gpu("submit", *words, "--", "true", "--lr={lr}", "{seed}").out
+    assert said.splitlines()[-1] == "Its first, job 15: It holds GPU 0."
     assert result.err == ""
     body = asked(gpu)
     assert body.spec.argv == ("true", "--lr={lr}", "{seed}")
