@@ -274,8 +274,9 @@ def _recorded(face: Face, before: WorkloadView, spec: JobSpec) -> tuple[JobSpec,
 
 def _notes(face: Face, before: WorkloadView, found: Recorded, folder: str) -> Iterator[str]:
     """Tell what is not as it was then, though it belongs to what runs."""
+    from .changes import differing_files
     from .script import read_file
-    from .text import unpacked
+    from .text import safe, unpacked
 
     spec = before.spec
     if spec is None:
@@ -284,25 +285,26 @@ def _notes(face: Face, before: WorkloadView, found: Recorded, folder: str) -> It
     if then != now:
         yield f"its folder is at commit {now[:12] or 'none'} now, and was at {then[:12] or 'none'} then"
     contents = {it.name: it.content for it in found.record}
-    for name, what in (
-        ("diff", "what is not committed in its folder is"),
-        ("packages", "the packages of its Python are"),
-    ):
-        kept = _kept(face, before.id, name) if name in spec.kept else b""
-        if kept not in (None, contents.get(name, b"")) and (name != "diff" or then == now):
-            yield f"{what} not the same as then"
+    if then == now and (diff := _kept(face, before, "diff")) not in (None, contents.get("diff", b"")):
+        files = ", ".join(map(safe, differing_files(diff or b"", contents.get("diff", b""))))
+        yield f"what is not committed in its folder is not the same as then{files and f': {files}'}"
+    if _kept(face, before, "packages") not in (None, contents.get("packages", b"")):
+        yield "the packages of its Python are not the same as then"
     if spec.script_index is not None:
         word = unpacked(spec.argv[spec.script_index])
         try:
-            is_same = _kept(face, before.id, "script") in (None, read_file(os.path.join(folder, word), 16 << 20))  # noqa: PTH118
+            is_same = _kept(face, before, "script") in (None, read_file(os.path.join(folder, word), 16 << 20))  # noqa: PTH118
         except (OSError, ValueError):
             return
         if not is_same:
             yield f"the file {word} has changed since: the copy of job {before.id} runs"
 
 
-def _kept(face: Face, workload: int, name: str) -> bytes | None:
+def _kept(face: Face, before: WorkloadView, name: str) -> bytes | None:
+    """What was kept; empty where nothing was to be, and None where it cannot be had any more."""
+    if before.spec is None or (name != "script" and name not in before.spec.kept):
+        return b""
     try:
-        return face.client.record(workload, name)
+        return face.client.record(before.id, name)
     except GpuError:
         return None

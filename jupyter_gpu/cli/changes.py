@@ -157,3 +157,13 @@ def _not_certain(it: Change, argv: Sequence[str], parameters: Mapping[str, Any],
     return InvalidAsk(
         f"{it.name} {where}, so it cannot be changed.", hint=f"The command is: {command_line(argv)}.{known}"
     )
+
+
+def differing_files(then: bytes, now: bytes) -> list[str]:
+    """Name the files of which two texts of `git diff` do not say the same."""
+    before, after = ({part.partition(b"\n")[0]: part for part in _PARTS.split(it)[1:]} for it in (then, now))
+    found = [name for name in before | after if before.get(name) != after.get(name)]
+    return sorted(name.rpartition(b" b/")[2].decode("utf-8", "replace") for name in found)
+
+
+_PARTS = re.compile(rb"^diff --git ", re.MULTILINE)

@@ -156,7 +156,7 @@ def _table(items: Sequence[RecurringView], now: float) -> Table:
     from .text import safe
 
     whose = len({it.owner for it in items}) > 1  # an operator sees all
-    table = make_table(">id", *(["owner"] if whose else []), "calendar", "zone", "next", "name", last="the last time")
+    table = make_table(">ID", *(["owner"] if whose else []), "calendar", "zone", "next", "name", last="the last time")
     for it in items:
         name = clip(it.name, _NAME_CELLS) if it.name else clip_command(safe(it.command), _NAME_CELLS)
         owner = [safe(it.owner)] if whose else []
@@ -232,7 +232,8 @@ def _fire(face: Face, numbers: Sequence[int]) -> int:
     def one(number: int) -> WorkloadView:
         it = face.client.fire(number)
         if not face.as_json:
-            face.say(" ".join(filter(None, (f"Recurring job {number} leads to {title(it)}.", sentence(it.reason)))))
+            what = f"{title(it)[0].lower()}{title(it)[1:]}"
+            face.say(" ".join(filter(None, (f"Recurring job {number} leads to {what}.", sentence(it.reason)))))
         return it
 
     with face.going_on("It may have come already; `jupyter gpu recurring` shows it."):

@@ -206,12 +206,13 @@ def submit(face: Face, /, gpus: int | None, seconds: int | None, **words: Any) -
     beside it, or into the one that is named behind it.
     """
     from .sent import foretell, tell_sent
-    from .text import sentence, unpacked
+    from .text import safe, sentence, unpacked
 
     _refuse_what_does_not_fit(face, words)
     body, command = _body(face, gpus, seconds, words)
     for note in (*command.notes, *_notes_of_options([unpacked(word) for word in command.spec.argv])):
-        face.aside(sentence(note))
+        # A notebook's name stays as it is spelt.
+        face.aside(sentence(note, name="" if command.script is None else safe(unpacked(command.script.name))))
     if words["dry_run"]:
         foretell(face, face.client.dry_run(body, words["cron"], words["zone"]), command)
         return 0

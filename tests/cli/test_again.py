@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from jupyter_gpu.checkpoints import Writer, newest_complete
-from jupyter_gpu.cli.changes import change, read_changes
+from jupyter_gpu.cli.changes import change, differing_files, read_changes
 from jupyter_gpu.errors import BrokerUnavailable, Conflict, InvalidAsk
 from jupyter_gpu.model import Ask, Dependency, Kind, SubmitBody, Unfilled, unpack_bytes
 from tests.cli.fake import HOUR, RECORDED, recorded_job
@@ -381,6 +381,16 @@ def test_what_belongs_to_the_job_and_has_changed_since_is_said(gpu, tmp_path):
 
     gpu.client.answers["record script"] = b"print(2)"
     assert "has changed since" not in gpu("again", "7").err
+
+
+def test_files_whose_uncommitted_lines_are_others_now_are_named():
+    """Those that are the same in both are not."""
+    one, other, same = (
+        f"diff --git a/{name} b/{name}\n+{text}\n" for name, text in (("m.py", 1), ("m.py", 2), ("a", 1))
+    )
+    gone = "diff --git a/x y b/x y\n+1\n"
+    assert differing_files((same + one + gone).encode(), (same + other).encode()) == ["m", "x y"]
+    assert differing_files(one.encode(), b"") == ["m"]
 
 
 def test_a_folder_of_another_machine_keeps_its_record(gpu):

@@ -24,7 +24,7 @@ def test_the_list_tells_when_it_comes_and_what_became_of_the_last(gpu):
 
     assert done.code == 0
     assert done.out.splitlines() == [
-        "id  calendar    zone              next    name             the last time",
+        "ID  calendar    zone              next    name             the last time",
         "15  30 2 * * *  Europe/Amsterdam  15:05   digits           job 12 succeeded, yesterday 14:05",
         "16  30 2 * * *  Europe/Amsterdam  paused  python sweep.py  none, 13:05: refused: full",
         "17  30 2 * * *  Europe/Amsterdam  never   once             job 14 active, 14:05",
@@ -99,7 +99,7 @@ def test_without_a_calendar_nothing_is_added(gpu):
         ("pause", "pause_recurring", "Recurring job 15 (digits) is paused: it comes no more until `let-go`."),
         ("let-go", "let_go_recurring", "Recurring job 15 (digits) comes again; the next time: 15:05."),
         ("remove", "remove_recurring", "Recurring job 15 (digits) is removed; the jobs that it led to stay."),
-        ("fire", "fire", "Recurring job 15 leads to Job 20 (digits). No GPU is free."),
+        ("fire", "fire", "Recurring job 15 leads to job 20 (digits). No GPU is free."),
     ],
 )
 def test_each_verb_says_what_came_of_it(gpu, what, call, said):

@@ -216,6 +216,8 @@ def test_a_notebook_says_what_of_its_parameters_is_lost(gpu, tmp_path):
     assert len(asked(gpu).array) == 4
     assert "No cell of train.ipynb is tagged `parameters`" in result.err
     assert "No cell of train.ipynb uses sede" in result.err
+    a_notebook(tmp_path / "train.ipynb", "# parameters\nlr = 1", "lr = 2")
+    assert "train.ipynb sets lr again" in gpu("submit", "-p", "lr=3", "train.ipynb").err
     assert "{index}" in asked(gpu).spec.recorded["output_notebook"]
 
 
