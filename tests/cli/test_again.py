@@ -385,12 +385,10 @@ def test_what_belongs_to_the_job_and_has_changed_since_is_said(gpu, tmp_path):
 
 def test_files_whose_uncommitted_lines_are_others_now_are_named():
     """Those that are the same in both are not."""
-    one, other, same = (
-        f"diff --git a/{name} b/{name}\n+{text}\n" for name, text in (("m.py", 1), ("m.py", 2), ("a", 1))
-    )
-    gone = "diff --git a/x y b/x y\n+1\n"
-    assert differing_files((same + one + gone).encode(), (same + other).encode()) == ["m", "x y"]
-    assert differing_files(one.encode(), b"") == ["m"]
+    words = (("m.py", 1), ("m.py", 2), ("a", 1), ("x y", 1))
+    one, other, same, gone = (f"diff --git a/{name} b/{name}\n+{text}\n".encode() for name, text in words)
+    assert differing_files(same + one + gone, same + other) == ["m.py", "x y"]
+    assert differing_files(one, b"") == ["m.py"]
 
 
 def test_a_folder_of_another_machine_keeps_its_record(gpu):
