@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..core.events import Event, RecurringPut, Submitted
+from ..core.events import Event, RecurringChanged, RecurringPut, Submitted
 from ..core.recurring import keyed
 from ..model import AddRecurring, Command, FireNow, Submit, World
 
@@ -20,6 +20,6 @@ def about(world: World, command: Command, events: Sequence[Event]) -> int | None
             known = put or keyed(world, command.submit.owner, command.submit.idempotency_key or "")
             return None if known is None else known.id
         case FireNow():
-            return next((event.it.last_workload for event in events if isinstance(event, RecurringPut)), None)
+            return next((event.last_workload for event in events if isinstance(event, RecurringChanged)), None)
         case _:
             return getattr(command, "workload", None)

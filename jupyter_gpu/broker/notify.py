@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 
 from .. import spawn
-from ..core.events import RecurringPut
+from ..core.events import RecurringChanged, RecurringPut
 from ..core.news import Told, is_wanted, news_of, news_of_recurring, soon
 from ..core.outlook import expected_start_at
 from ..errors import GpuError
@@ -153,11 +153,15 @@ class Notifier:
 
     def _take(self, it: Workload | None, record: Record) -> None:
         event = record.event
-        whose = _of_recurring(event.it) if isinstance(event, RecurringPut) else None if it is None else _of_job(it)
-        if whose is None or not (self._command or whose.spec.notify):
-            return
-        told = news_of_recurring(event) if it is None else news_of(self._loop.world, it, event)
-        if told is not None:
+        if isinstance(event, RecurringPut | RecurringChanged):
+            id_ = event.it.id if isinstance(event, RecurringPut) else event.recurring
+            recurring = self._loop.world.recurring.get(id_)
+            whose = None if recurring is None else _of_recurring(recurring)
+            told = None if recurring is None else news_of_recurring(recurring, event)
+        else:
+            whose = None if it is None else _of_job(it)
+            told = None if it is None else news_of(self._loop.world, it, event)
+        if told is not None and whose is not None and (self._command or whose.spec.notify):
             self._enter(whose, told, f"{self._loop.store_id}:{record.number}", event.at, record.number)
 
     def _enter(self, whose: _Whose, told: Told, id_: str, at: float, number: int) -> None:

@@ -149,12 +149,30 @@ class DeviceForgotten(Event, frozen=True, kw_only=True, tag="device-forgotten", 
 
 
 class RecurringPut(Event, frozen=True, kw_only=True, tag="recurring-put", omit_defaults=True):
-    """A recurring job was added, paused, let go, or one of its instants came: as it is from now on."""
+    """A recurring job was added, as it is from now on. Logs from before `RecurringChanged` have it for all of that."""
 
     it: Recurring
-    #: What happened: "added", "fired", "skipped", "refused", "paused" or "let go".
+    #: What happened: "added", or as of `RecurringChanged`.
     what: str
     by: str = ""
+
+
+class RecurringChanged(Event, frozen=True, kw_only=True, tag="recurring-changed", omit_defaults=True):
+    """A recurring job was paused, let go, or one of its instants came: how it stands then, without what it runs.
+
+    That stays as it was added, and may be megabytes.
+    """
+
+    recurring: int
+    #: What happened: "fired", "skipped", "refused", "paused" or "let go".
+    what: str
+    by: str = ""
+    paused: bool = False
+    next_at: float | None = None
+    last_at: float | None = None
+    last_workload: int | None = None
+    last_detail: str = ""
+    times: int = 0
 
 
 class RecurringRemoved(Event, frozen=True, kw_only=True, tag="recurring-removed", omit_defaults=True):
@@ -172,5 +190,6 @@ class PolicyLoaded(Event, frozen=True, kw_only=True, tag="policy-loaded", omit_d
 
 AnyEvent = (
     Submitted | Granted | Started | Amended | Moved | Released | Evicted | Overdue | Requeued | Ended
-    | Explained | DeviceAppeared | DeviceMarked | DeviceForgotten | PolicyLoaded | RecurringPut | RecurringRemoved
+    | Explained | DeviceAppeared | DeviceMarked | DeviceForgotten | PolicyLoaded | RecurringPut | RecurringChanged
+    | RecurringRemoved
 )  # fmt: skip

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator
 import msgspec
 
 from ..errors import Conflict
-from ..model import BUCKET_SECONDS, USAGE_SECONDS, Kind, State, WaitingReason, Workload, World
+from ..model import BUCKET_SECONDS, USAGE_SECONDS, Kind, Recurring, State, WaitingReason, Workload, World
 from .events import (
     Amended,
     DeviceAppeared,
@@ -26,6 +26,7 @@ from .events import (
     Moved,
     OfWorkload,
     Overdue,
+    RecurringChanged,
     RecurringPut,
     RecurringRemoved,
     Released,
@@ -89,6 +90,8 @@ def evolve(world: World, event: Event) -> None:
                 world.put_workload(_replace(world.workloads[id_], waiting=reason))
     elif isinstance(event, RecurringPut):
         world.put_recurring(event.it)
+    elif isinstance(event, RecurringChanged):
+        world.put_recurring(_recurring_changed(world.recurring[event.recurring], event))
     elif isinstance(event, RecurringRemoved):
         world.drop_recurring(event.recurring)
     else:
@@ -104,6 +107,18 @@ def fold(world: World, events: Iterable[Event]) -> World:
 
 
 _replace = msgspec.structs.replace
+
+
+def _recurring_changed(it: Recurring, event: RecurringChanged) -> Recurring:
+    return _replace(
+        it,
+        paused=event.paused,
+        next_at=event.next_at,
+        last_at=event.last_at,
+        last_workload=event.last_workload,
+        last_detail=event.last_detail,
+        times=event.times,
+    )
 
 
 def _granted(it: Workload, event: Granted) -> Workload:

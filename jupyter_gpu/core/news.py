@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from ..model import EndReason, EvictionReason, Workload, World
+from ..model import EndReason, EvictionReason, Recurring, Workload, World
 from ..units import format_at, format_seconds, format_when
 from .advice import advice
-from .events import Ended, Event, Evicted, RecurringPut, Requeued, Started
+from .events import Ended, Event, Evicted, RecurringChanged, RecurringPut, Requeued, Started
 from .recurring import named
 from .verdict import COMES_BACK
 
@@ -44,11 +44,12 @@ def news_of(world: World, it: Workload, event: Event) -> Told | None:
     return None
 
 
-def news_of_recurring(event: Event) -> Told | None:
+def news_of_recurring(it: Recurring, event: RecurringPut | RecurringChanged) -> Told | None:
     """What of a recurring job led to no job of its own, and why."""
-    if not isinstance(event, RecurringPut) or event.what not in ("skipped", "refused"):
+    if event.what not in ("skipped", "refused"):
         return None
-    return Told("left-out", f"{named(event.it)} did not run at its time: {event.it.last_detail}.")
+    detail = event.it.last_detail if isinstance(event, RecurringPut) else event.last_detail
+    return Told("left-out", f"{named(it)} did not run at its time: {detail}.")
 
 
 def soon(it: Workload, at: float, now: float) -> Told:

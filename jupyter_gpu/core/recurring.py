@@ -24,7 +24,7 @@ from ..model import (
 )
 from ..units import format_seconds
 from .admission import submit
-from .events import Event, RecurringPut, RecurringRemoved, Submitted
+from .events import Event, RecurringChanged, RecurringPut, RecurringRemoved, Submitted
 
 #: Of one owner; all of them are kept in memory and looked at whenever the loop wakes.
 MOST_RECURRING = 100
@@ -66,16 +66,16 @@ def fire(world: World, command: Fire, now: float) -> list[Event]:
     alive = _not_over(world, it)
     if it.overlap is Overlap.SKIP and alive is not None:
         said = _sentence(f"left out, since job {alive} of the time before is not over", late)
-        return [RecurringPut(at=now, it=_replace(it, last_detail=said), what="skipped")]
+        return [_changed(_replace(it, last_detail=said), "skipped", now)]
     key = f"recurring/{it.id}/{command.due_at:.0f}"
     if (it.owner, key) in world.keys:  # the clock was set back so far that the calendar begins anew
         said = _sentence(f"left out, since job {world.keys[it.owner, key]} was for this time already", late)
-        return [RecurringPut(at=now, it=_replace(it, last_detail=said), what="skipped")]
+        return [_changed(_replace(it, last_detail=said), "skipped", now)]
     try:
         return _submitted(world, it, now, key=key, detail=late)
     except GpuError as error:
         said = _sentence(f"refused: {error.message.rstrip('.')}", late)
-        return [RecurringPut(at=now, it=_replace(it, last_detail=said), what="refused")]
+        return [_changed(_replace(it, last_detail=said), "refused", now)]
 
 
 def fire_now(world: World, command: FireNow, now: float) -> list[Event]:
@@ -96,7 +96,7 @@ def pause(world: World, command: PauseRecurring, now: float) -> list[Event]:
     after = _replace(it, paused=command.paused, next_at=it.next_at if command.paused else command.next_at)
     if after == it:
         return []
-    return [RecurringPut(at=now, it=after, what="paused" if command.paused else "let go", by=command.by)]
+    return [_changed(after, "paused" if command.paused else "let go", now, command.by)]
 
 
 def remove(world: World, command: RemoveRecurring, now: float) -> list[Event]:
@@ -143,7 +143,23 @@ def _submitted(
     ]
     first = next(event.it.id for event in events if isinstance(event, Submitted))
     after = _replace(it, last_workload=first, last_detail=detail, times=it.times + 1)
-    return [*events, RecurringPut(at=now, it=after, what="fired", by=by)]
+    return [*events, _changed(after, "fired", now, by)]
+
+
+def _changed(it: Recurring, what: str, now: float, by: str = "") -> RecurringChanged:
+    """What happened, with how it stands then."""
+    return RecurringChanged(
+        at=now,
+        recurring=it.id,
+        what=what,
+        by=by,
+        paused=it.paused,
+        next_at=it.next_at,
+        last_at=it.last_at,
+        last_workload=it.last_workload,
+        last_detail=it.last_detail,
+        times=it.times,
+    )
 
 
 def _not_over(world: World, it: Recurring) -> int | None:

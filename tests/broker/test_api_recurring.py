@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from jupyter_gpu.broker.api import room
 from jupyter_gpu.model import EndReason, Fire, Holder, Outcome, PauseRecurring, SeeExited, SeeStarted
 from tests.conftest import Places
 
@@ -261,6 +262,24 @@ def test_a_refused_one_leaves_no_copy(tmp_runtime: Places) -> None:
         body = nightly("python3", "t.py", spec={"script_index": 1}, script=script(b"1"), not_before=NIGHT)
         assert (await broker.as_("ada").post("/recurring", json=body)).status_code == 422
         assert list((broker.state / "scripts").iterdir()) == []
+
+    with_broker(tmp_runtime, story)
+
+
+def test_each_word_to_it_counts_as_what_is_written_down(tmp_runtime: Places, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who pauses and lets go in a loop is stopped before the disk is full; to remove it is never refused."""
+
+    async def story(broker: Served) -> None:
+        ada, id_ = broker.as_("ada"), await add(broker)
+        monkeypatch.setattr(room, "MOST_BYTES", 10 * room.EACH_BYTES)
+        for _ in range(10):  # what changes nothing is not written down
+            assert (await ada.post(f"/recurring/{id_}/let-go")).status_code == 200
+        said = [
+            (await ada.post(f"/recurring/{id_}/{word}")).status_code for _ in range(10) for word in ("pause", "let-go")
+        ]
+        assert said[0] == 200
+        assert 429 in said
+        assert (await ada.delete(f"/recurring/{id_}")).status_code == 200
 
     with_broker(tmp_runtime, story)
 

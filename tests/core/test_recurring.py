@@ -6,7 +6,8 @@ import msgspec
 import pytest
 
 from jupyter_gpu.core import recurring as rules
-from jupyter_gpu.core.events import RecurringPut, Submitted
+from jupyter_gpu.core.events import AnyEvent, RecurringChanged, RecurringPut, Submitted
+from jupyter_gpu.core.lifecycle import fold
 from jupyter_gpu.errors import Conflict, InvalidAsk, LimitExceeded, NotAllowed, NotFound
 from jupyter_gpu.model import (
     MOST_MISSED,
@@ -15,6 +16,7 @@ from jupyter_gpu.model import (
     Dependency,
     Fire,
     FireNow,
+    JobSpec,
     Kind,
     LoadPolicy,
     Overlap,
@@ -25,6 +27,7 @@ from jupyter_gpu.model import (
     RemoveRecurring,
     State,
     Submit,
+    World,
 )
 from tests.world import BEGIN, DAY, HOUR, MINUTE, Play, a_job, a_reservation, a_spec, differences, refolded
 
@@ -404,8 +407,30 @@ def test_the_log_tells_all_of_it_again():
     fire(play, id_)
     play.do(PauseRecurring(recurring=id_, by="oper", paused=True))
 
-    told = [(event.what, event.by) for event in play.events if isinstance(event, RecurringPut)]
+    told = [(event.what, event.by) for event in play.events if isinstance(event, RecurringPut | RecurringChanged)]
     assert told == [("added", "ada"), ("fired", ""), ("skipped", ""), ("paused", "oper")]
-    kinds = [type(event) for event in play.events if isinstance(event, RecurringPut | Submitted)]
-    assert kinds[:3] == [RecurringPut, Submitted, RecurringPut]
+    kinds = [type(event) for event in play.events if isinstance(event, RecurringPut | RecurringChanged | Submitted)]
+    assert kinds[:3] == [RecurringPut, Submitted, RecurringChanged]
     assert differences(refolded(play), play.world) == []
+
+
+def test_what_it_runs_is_written_down_once():
+    """And not with each word to it, which is small however large that is."""
+    play = Play()
+    id_ = added(play, nightly(a_job(spec=JobSpec(argv=("x" * 100_000,), folder="/", environment={}))))
+    before = len(play.events)
+    for paused in (True, False, True):
+        play.do(PauseRecurring(recurring=id_, by="ada", paused=paused, next_at=None if paused else NIGHT))
+    assert max(len(msgspec.json.encode(event)) for event in play.events[before:]) < 1000
+    assert play.world.recurring[id_].submit.spec.argv == ("x" * 100_000,)
+    assert differences(refolded(play), play.world) == []
+
+
+def test_logs_that_have_all_of_it_in_each_event_are_read():
+    """As they were written at first."""
+    play = Play()
+    id_ = added(play)
+    paused = msgspec.structs.replace(play.world.recurring[id_], paused=True, last_detail="x")
+    log = [*play.events, RecurringPut(at=NIGHT, it=paused, what="paused", by="ada")]
+    read = [msgspec.json.decode(msgspec.json.encode(event), type=AnyEvent) for event in log]
+    assert fold(World(play.world.policy), read).recurring[id_] == paused

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
 from jupyter_gpu.core import recurring
-from jupyter_gpu.core.events import RecurringPut, RecurringRemoved, Submitted
+from jupyter_gpu.core.events import RecurringChanged, RecurringPut, RecurringRemoved, Submitted
 from jupyter_gpu.model import (
     AddRecurring,
     Cancel,
@@ -133,8 +133,10 @@ class Calendars(RuleBasedStateMachine):
                 assert event.it.recurring not in gone
                 times[event.it.recurring or 0] += 1
             elif isinstance(event, RecurringPut):
-                assert event.it.times == times[event.it.id]
-                assert event.what in ("added", "fired", "skipped", "refused", "paused", "let go")
+                assert (event.what, event.it.times) == ("added", 0)
+            elif isinstance(event, RecurringChanged):
+                assert event.times == times[event.recurring]
+                assert event.what in ("fired", "skipped", "refused", "paused", "let go")
             elif isinstance(event, RecurringRemoved):
                 gone.add(event.recurring)
 
@@ -153,7 +155,7 @@ def forget_the_calendar(patch):
     real = recurring._submitted
 
     def careless(*words, **more):
-        return [event for event in real(*words, **more) if not isinstance(event, RecurringPut)]
+        return [event for event in real(*words, **more) if not isinstance(event, RecurringChanged)]
 
     patch.setattr(recurring, "_submitted", careless)
 

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from jupyter_gpu.core.events import RecurringPut
+from jupyter_gpu.core.events import RecurringChanged, RecurringPut
 from jupyter_gpu.model import AddRecurring, EndReason, PauseRecurring
 from tests.faults.house import House, job, until
 
@@ -66,7 +66,7 @@ def check_the_story(house: House, id_: int, one: int, two: int) -> None:
     assert (list(world.recurring), it.times, it.last_workload) == ([id_], 2, two)
     assert it.next_at is not None
     assert it.next_at > time.time()
-    told = [event.what for event in house.events() if isinstance(event, RecurringPut)]
+    told = [event.what for event in house.events() if isinstance(event, RecurringPut | RecurringChanged)]
     assert told.count("added") == 1
     assert told.count("fired") == 2
     assert [event for event in told if event in ("skipped", "refused")] in ([], ["skipped"])

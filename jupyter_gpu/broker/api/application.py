@@ -63,7 +63,7 @@ class Api(Application):
         self.scripts = Scripts(state, lambda: _copies_needed(loop.world))
         self.room = Room(state)
         # Each time is written down twice: as a job, and with the calendar that goes on.
-        loop.clockwork.take = lambda submit: self.room.take(submit.owner, 2 * size_of(submit))
+        loop.clockwork.take = lambda submit: self.room.take(submit.owner, size_of(submit))
         self.is_closing = False
         #: Caller and kind of request -> which of theirs is being made.
         self._turns: weakref.WeakValueDictionary[tuple[str, str], asyncio.Lock] = weakref.WeakValueDictionary()

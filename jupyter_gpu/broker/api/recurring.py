@@ -29,6 +29,7 @@ from ...model import (
 from ..recurring import Calendar, own_timezone
 from . import views
 from .base import PREFIX, Base, endpoint
+from .room import EACH_BYTES
 from .submissions import SUBMIT_BYTES, Accepting, SubmitQuery
 
 if TYPE_CHECKING:
@@ -76,6 +77,10 @@ class OfOne(Base):
             self.must_have(Scope.SUBMIT)
         return it
 
+    def take_room(self) -> None:
+        """Each word to it is written down for good, so nobody says it in a loop until the disk is full."""
+        self.application.room.take(self.caller.name, EACH_BYTES)
+
     async def change(self, it: Recurring, command: Command) -> RecurringView:
         """Have it decided, and show how it stands then."""
         await self.loop.handle(command)
@@ -106,6 +111,8 @@ class RecurringPause(OfOne):
     async def post(self, id_: str) -> RecurringView:
         """No more times until it is let go."""
         it = self.it(id_)
+        if not it.paused:
+            self.take_room()
         return await self.change(it, PauseRecurring(recurring=it.id, by=self.caller.name, paused=True))
 
 
@@ -118,6 +125,7 @@ class RecurringLetGo(OfOne):
         it = self.it(id_)
         if not it.paused:
             return await show(self.loop, it)
+        self.take_room()
         now = self.loop.now()
         next_at = await asyncio.to_thread(lambda: Calendar(it.cron, it.timezone).next_after(now))
         command = PauseRecurring(recurring=it.id, by=self.caller.name, paused=False, next_at=next_at)

@@ -14,6 +14,7 @@ from ...core.events import (
     Event,
     Explained,
     OfWorkload,
+    RecurringChanged,
     RecurringPut,
     RecurringRemoved,
     Submitted,
@@ -153,16 +154,17 @@ def forgotten_devices(records: Iterable[Record]) -> list[str]:
     return [record.event.device for record in records if isinstance(record.event, DeviceForgotten)]
 
 
-def recurring_rows(records: Iterable[Record]) -> tuple[list[Row], list[Row]]:
+def recurring_rows(records: Iterable[Record], there: Mapping[int, Recurring]) -> tuple[list[Row], list[Row]]:
     """The recurring jobs to write, as all columns of their table in its order, and the ids of those to forget."""
-    last: dict[int, Recurring | None] = {}
+    touched: dict[int, None] = {}
     for record in records:
         if isinstance(record.event, RecurringPut):
-            last[record.event.it.id] = record.event.it
-        elif isinstance(record.event, RecurringRemoved):
-            last[record.event.recurring] = None
-    written: list[Row] = [(it.id, it.owner, it.next_at, encode(it)) for it in last.values() if it is not None]
-    return written, [(id_,) for id_, it in last.items() if it is None]
+            touched[record.event.it.id] = None
+        elif isinstance(record.event, RecurringChanged | RecurringRemoved):
+            touched[record.event.recurring] = None
+    found = [there[id_] for id_ in touched if id_ in there]
+    written: list[Row] = [(it.id, it.owner, it.next_at, encode(it)) for it in found]
+    return written, [(id_,) for id_ in touched if id_ not in there]
 
 
 def changed_usage(stored: Usage, usage: Mapping[UsageKey, dict[int, int]]) -> tuple[list[Row], list[Row]]:

@@ -158,7 +158,7 @@ class Store(History):
             devices = [device_row(world.devices[uuid]) for uuid in touched_devices(records)]
             gone = [(uuid,) for uuid in forgotten_devices(records)]
             used, forgotten = changed_usage(self._usage, world.usage)
-            recurring, removed = recurring_rows(records)
+            recurring, removed = recurring_rows(records, world.recurring)
             with self._transaction():
                 self._expect_revision(first - 1)
                 self._db.executemany(_ADD_EVENT, events)
