@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from ..model import Card, DriverView, IsolationView
 
@@ -20,5 +21,7 @@ class Sights:
     driver: Callable[[], DriverView | None] = lambda: None
     isolation: Callable[[], IsolationView | None] = lambda: None
     warnings: Callable[[], tuple[str, ...]] = tuple
+    #: In what the programs of users are run that the broker asks: see `engines.errand`.
+    for_errands: Callable[[], Mapping[str, Any]] = dict
     #: Waits for the first look for devices, up to its deadline, and says whether it is known what there is.
     knows_devices: Callable[[], Awaitable[bool]] = _known

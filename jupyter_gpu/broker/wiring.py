@@ -213,6 +213,7 @@ class Broker:
             driver=lambda: watch.driver,
             isolation=lambda: engine.isolation,
             warnings=lambda: watch.warnings,
+            for_errands=lambda: engine.for_errands(must_mount=True),
             knows_devices=watch.knows_devices,
         )
         loop.act = act

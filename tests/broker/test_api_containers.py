@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import shutil
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from jupyter_gpu.broker.api.account import Looks, account_of
+from jupyter_gpu.broker.api.containers import with_container
+from jupyter_gpu.broker.auth import account_name
 from jupyter_gpu.broker.engines import container_asks
 from jupyter_gpu.model import ContainerRules, JobSpec, Policy, unpack_bytes
 from tests.accounts import two_accounts
@@ -57,12 +62,14 @@ def submitted(
     async def story() -> None:
         policy = Policy(containers=rules or ContainerRules())
         async with an_api(places.runtime_dir, policy=policy) as broker:
-            given = {"image": "lab/torch:2", "environment": {"PATH": path_with(places.runtime_dir, *engines)}} | spec
+            given = {"image": "lab/torch:2", "environment": {"PATH": "/usr/bin:/bin"}} | spec
             answer = await broker.as_("ada").post("/workloads", json=job("python-of-the-image", "train.py", spec=given))
             kept = broker.loop.world.workloads.get(1)
             found.append((answer.status_code, answer.json(), None if kept is None else kept.spec))
 
-    play(story)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PATH", path_with(places.runtime_dir, *engines))
+        play(story)
     return found[0]
 
 
@@ -110,11 +117,56 @@ def test_without_an_engine_nothing_is_taken(
     assert ("--container-engine podman" in answer["hint"]) == ("but podman can." in answer["message"])
 
 
+def test_what_a_users_path_calls_an_engine_is_none(tmp_runtime: Places) -> None:
+    """The broker would run it, whatever it is; engines are where the broker's own programs are."""
+    theirs = {"PATH": path_with(tmp_runtime.runtime_dir / "theirs", "podman", "docker", "apptainer")}
+    status, answer, _ = submitted(tmp_runtime, environment=theirs)
+    assert status == 422
+    assert "podman: not found; docker: not found; apptainer: not found" in answer["message"]
+
+
+def test_an_engine_that_hangs_is_asked_once_by_an_account_and_keeps_nobody_elses_thread(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However many jobs it brings at once, with whatever variables."""
+    asked: list[str] = []
+    go_on = threading.Event()
+
+    def ask(*_: object, **__: object) -> tuple[int | None, str, str]:
+        asked.append("podman")
+        go_on.wait()
+        return None, "", ""
+
+    monkeypatch.setenv("PATH", path_with(tmp_path, "podman"))
+    monkeypatch.setattr("jupyter_gpu.broker.engines.errand.run", ask)
+
+    async def story() -> None:
+        looks, account = Looks(), account_of(account_name(os.geteuid()))
+        specs = [
+            JobSpec(
+                argv=("x",), folder="/tmp", image="a", container_engine="podman",
+                environment={"PATH": "/bin", "XDG_RUNTIME_DIR": f"/run/{n}"},
+            )
+            for n in range(30)
+        ]  # fmt: skip
+        all_of_them = asyncio.gather(
+            *(with_container(looks, account, spec, ContainerRules()) for spec in specs), return_exceptions=True
+        )
+        while not asked:
+            await asyncio.sleep(0)
+        # The threads that all share are free.
+        assert await asyncio.gather(*(asyncio.to_thread(abs, n) for n in range(40))) == list(range(40))
+        go_on.set()
+        assert {"it did not answer within 4 s" in str(why) for why in await all_of_them} == {True}
+
+    asyncio.run(story())
+    assert asked == ["podman"]
+
+
 def test_a_daemon_elsewhere_is_refused(tmp_runtime: Places) -> None:
     """The GPUs are here."""
-    path = path_with(tmp_runtime.runtime_dir / "x", "docker")
-    environment = {"PATH": path, "DOCKER_HOST": "tcp://other:2375"}
-    status, answer, _ = submitted(tmp_runtime, environment=environment, container_engine="docker")
+    environment = {"PATH": "/usr/bin:/bin", "DOCKER_HOST": "tcp://other:2375"}
+    status, answer, _ = submitted(tmp_runtime, "docker", environment=environment, container_engine="docker")
     assert status == 422
     assert "tcp://other:2375" in answer["message"]
 
@@ -190,7 +242,6 @@ def test_a_mount_is_looked_at_as_the_user(tmp_path: Path) -> None:
     import asyncio
 
     from jupyter_gpu.broker.api.account import Looks, account_of
-    from jupyter_gpu.broker.api.containers import with_container
     from jupyter_gpu.errors import InvalidAsk
 
     secret = tmp_path / "secret"

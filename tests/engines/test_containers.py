@@ -81,7 +81,7 @@ def test_apptainer_byte_for_byte() -> None:
         *("--pwd", "/home/ada/project", "docker://lab/torch:2", "python3"),
     ]
     assert environment == {
-        "WORD": "secret", "PATH": "/bin", "APPTAINERENV_WORD": "secret", "APPTAINERENV_HOME": "/tmp",
+        "WORD": "secret", "PATH": os.environ["PATH"], "APPTAINERENV_WORD": "secret", "APPTAINERENV_HOME": "/tmp",
     }  # fmt: skip
 
 
@@ -291,14 +291,15 @@ shift
 
 
 @scenario
-async def test_apptainer_is_a_tree_like_any_other(tmp_path: Path) -> None:
+async def test_apptainer_is_a_tree_like_any_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The notice goes through it to the training; its exit code is the training's."""
     folder = tmp_path / "bin"
     folder.mkdir()
     (folder / "apptainer").write_text(FAKE)
     (folder / "apptainer").chmod(0o755)
     record = tmp_path / "record"
-    environment = {"PATH": f"{folder}:{os.environ['PATH']}", "RECORD": str(record)}
+    environment = {"PATH": os.environ["PATH"], "RECORD": str(record)}
+    monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
     training = "trap 'echo saved; exit 3' TERM; echo runs; while true; do sleep 0.1; done"
     async with bench(tmp_path) as it:
         await it.hand_over(
@@ -314,8 +315,10 @@ async def test_apptainer_is_a_tree_like_any_other(tmp_path: Path) -> None:
 
 
 @scenario
-async def test_an_engine_that_is_gone_at_the_start_is_told(tmp_path: Path) -> None:
-    """It was there when the job was submitted."""
+async def test_an_engine_that_is_gone_at_the_start_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It was there when the job was submitted. What the job's own PATH calls so is none."""
+    (tmp_path / "podman").symlink_to("/bin/true")
+    monkeypatch.setenv("PATH", str(tmp_path / "nothing"))
     async with bench(tmp_path) as it:
         outcome = await it.run("true", image="x", container_engine="podman", environment={"PATH": str(tmp_path)})
         assert outcome.end == "launch-failed"

@@ -15,14 +15,16 @@ import os
 import platform
 import pwd
 import threading
-from collections.abc import Callable, Coroutine, Hashable
-from typing import Any, NamedTuple, TypeVar
+from collections.abc import Callable, Coroutine, Hashable, Mapping
+from typing import Any, NamedTuple, TypeVar, cast
 
 from ...errors import InvalidAsk, NotAllowed
 
 T = TypeVar("T")
 
 ANSWERS_WITHIN_SECONDS = 5.0
+#: Of programs, which are asked one after the other for an account.
+ASKED_WITHIN_SECONDS = 10.0
 # The raw call changes one thread's groups; the C library's own would change those of the whole process.
 _SETGROUPS = {"x86_64": 116, "aarch64": 159, "ppc64le": 81, "riscv64": 159}.get(platform.machine())
 
@@ -81,8 +83,10 @@ class Looks:
     the threads that all share. A look that was given up goes on until the kernel lets it; its account waits for that.
     """
 
-    def __init__(self) -> None:
-        self._running: dict[int, asyncio.Future[None]] = {}
+    def __init__(self, for_errands: Callable[[], Mapping[str, Any]] = dict) -> None:
+        #: In what programs are asked that are the account's own: see `errand`.
+        self.for_errands = for_errands
+        self._running: dict[Hashable, asyncio.Future[None]] = {}
         self._same: dict[Hashable, asyncio.Task[Any]] = {}
 
     async def account(self, name: str) -> Account:
@@ -94,7 +98,25 @@ class Looks:
 
         `what` says at what: who asks for the same while it is looked at gets the same answer.
         """
-        return await self._once((account, what), lambda: self._look(account, look))
+        try:
+            return await self._once(
+                (account, what),
+                lambda: self._look(account.uid, lambda: _as_account(account, look), ANSWERS_WITHIN_SECONDS),
+            )
+        except TimeoutError:
+            raise InvalidAsk(
+                f"The file system did not answer within {ANSWERS_WITHIN_SECONDS:.0f} s, so the folder cannot be used "
+                "now.",
+                hint="Try again when it answers, or submit from another folder with a shorter PATH.",
+            ) from None
+
+    async def ask(self, account: Account, what: Hashable, ask: Callable[[], T]) -> T:
+        """Ask a program that runs as an account by itself, in the same way; TimeoutError where it hangs.
+
+        Who asks waits for what is asked for the same account, and nobody else does.
+        """
+        key = ("ask", account.uid)
+        return await self._once((key, what), lambda: self._look(key, ask, ASKED_WITHIN_SECONDS))
 
     async def _once(self, key: Hashable, begin: Callable[[], Coroutine[Any, Any, T]]) -> T:
         task: asyncio.Task[T] | None = self._same.get(key)
@@ -103,33 +125,33 @@ class Looks:
             task.add_done_callback(lambda _: self._same.pop(key))
         return await asyncio.shield(task)  # who goes away takes nothing from the others
 
-    async def _look(self, account: Account, look: Callable[[], T]) -> T | None:
+    async def _look(self, key: Hashable, look: Callable[[], T], seconds: float) -> T:
         running = asyncio.get_running_loop()
-        deadline = running.time() + ANSWERS_WITHIN_SECONDS
-        while (before := self._running.get(account.uid)) is not None:
+        deadline = running.time() + seconds
+        while (before := self._running.get(key)) is not None:
             await self._in_time(before, deadline)
-        ended = self._running[account.uid] = running.create_future()
-        answer: asyncio.Future[T | None] = running.create_future()
+        ended = self._running[key] = running.create_future()
+        answer: asyncio.Future[T] = running.create_future()
 
         def end(found: T | None, error: BaseException | None) -> None:
-            del self._running[account.uid]
+            del self._running[key]
             ended.set_result(None)
             if not answer.cancelled():
-                answer.set_exception(error) if error is not None else answer.set_result(found)
+                answer.set_exception(error) if error is not None else answer.set_result(cast("T", found))
                 answer.exception()  # somebody has looked: who gave up asks no more
 
         def run() -> None:
             found: T | None = None
             error: BaseException | None = None
             try:
-                found = _as_account(account, look)
+                found = look()
             except BaseException as failed:  # noqa: BLE001 - it is raised again where it belongs
                 error = failed
             with contextlib.suppress(RuntimeError):  # the broker has stopped meanwhile
                 running.call_soon_threadsafe(end, found, error)
 
         try:
-            threading.Thread(target=run, name=f"as {account.name}", daemon=True).start()
+            threading.Thread(target=run, name=f"look {key}", daemon=True).start()
         except RuntimeError as error:  # the machine has no thread to give
             end(None, error)
         await self._in_time(answer, deadline)
@@ -138,11 +160,7 @@ class Looks:
     async def _in_time(self, future: asyncio.Future[Any], deadline: float) -> None:
         await asyncio.wait({future}, timeout=max(0.0, deadline - asyncio.get_running_loop().time()))
         if not future.done():
-            raise InvalidAsk(
-                f"The file system did not answer within {ANSWERS_WITHIN_SECONDS:.0f} s, so the folder cannot be used "
-                "now.",
-                hint="Try again when it answers, or submit from another folder with a shorter PATH.",
-            )
+            raise TimeoutError
 
 
 def _as_account(account: Account, look: Callable[[], T]) -> T | None:

@@ -58,7 +58,7 @@ class Api(Application):
         )
         self._prefix = prefix
         self.loop, self.gate, self.stream = loop, gate, stream
-        self.looks = Looks()
+        self.looks = Looks(loop.sights.for_errands)
         state = Path(loop.broker_view().state_dir)
         self.scripts = Scripts(state, lambda: _copies_needed(loop.world))
         self.room = Room(state)

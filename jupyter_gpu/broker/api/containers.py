@@ -7,7 +7,6 @@ account may reach in a shell.
 
 from __future__ import annotations
 
-import asyncio
 import functools
 import os
 import re
@@ -20,8 +19,8 @@ import msgspec
 from ...environment import unpacked
 from ...errors import InvalidAsk, LimitExceeded, NotAllowed
 from ...model import ContainerRules, JobSpec, pack_bytes
-from ..engines import container_asks, containers
-from .account import Account, Looks
+from ..engines import container_asks, container_plan, containers
+from .account import ASKED_WITHIN_SECONDS, Account, Looks
 
 MOST_MOUNTS = 64
 LONGEST_IMAGE = 400
@@ -181,7 +180,7 @@ async def _engine(looks: Looks, account: Account, spec: JobSpec, rules: Containe
         for name, value in spec.environment.items()
         if name in containers.CLIENTS
     }
-    who = container_asks.asker(account.name, account.uid, environment)
+    who = container_asks.asker(account.name, account.uid, environment, looks.for_errands())
     said = []
     for engine in (wanted,) if wanted is not None else rules.engines:
         why = await _why_not(looks, account, engine, who)
@@ -202,9 +201,16 @@ async def _engine(looks: Looks, account: Account, spec: JobSpec, rules: Containe
 
 
 async def _why_not(looks: Looks, account: Account, engine: str, who: container_asks.Asker) -> str:
-    path = dict(who.environment).get("PATH", os.defpath)
+    path = container_plan.search_path()
     there = await looks.look(account, (engine, path), functools.partial(_is_there, engine, path))
-    return "not found" if there is False else await asyncio.to_thread(container_asks.why_not, engine, who)
+    if there is False:
+        return "not found"
+    try:
+        return await looks.ask(
+            account, (engine, who.environment), functools.partial(container_asks.why_not, engine, who)
+        )
+    except TimeoutError:
+        return f"it did not answer within {ASKED_WITHIN_SECONDS:.0f} s"
 
 
 def _is_there(engine: str, path: str) -> bool:

@@ -57,6 +57,15 @@ def _is_delegated(folder: str) -> bool:
 def _count_memory(folder: str) -> None:
     # EBUSY where others still are inside, ENOENT where the controller is not ours: then nothing is counted.
     _write(f"{folder}/cgroup.subtree_control", b"+memory")
+    _write(f"{folder}/cgroup.subtree_control", b"+pids")  # apart: where one is not ours the other may be
+
+
+def bound(folder: str, processes: int, memory_bytes: int) -> None:
+    """Bound what is in it, as far as the controllers are here."""
+    _write(f"{folder}/pids.max", b"%d" % processes)
+    _write(f"{folder}/memory.max", b"%d" % memory_bytes)
+    _write(f"{folder}/memory.swap.max", b"0")
+    _write(f"{folder}/memory.limit_in_bytes", b"%d" % memory_bytes)
 
 
 def make(folders: list[str]) -> list[str]:

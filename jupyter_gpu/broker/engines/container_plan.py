@@ -44,8 +44,13 @@ def plan(
         "devices": [device.uuid for device in attempt.devices if not device.simulated],
         "shared_bytes": _shared_bytes(),
         "core_dumps": spec.core_dumps,
-        "client": containers.clients(engine, environment),
+        "client": containers.clients(engine, environment | {"PATH": search_path()}),
     }
+
+
+def search_path() -> str:
+    """Where engines are found: where the broker's own programs are, for a job's PATH may lead to anything."""
+    return os.environ.get("PATH") or os.defpath
 
 
 def _groups(account: Account) -> list[int]:

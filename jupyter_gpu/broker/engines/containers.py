@@ -124,8 +124,9 @@ def _says_where(image: str) -> bool:
 
 
 def _client(plan: dict[str, Any], environment: dict[str, str]) -> dict[str, str]:
-    """The engine's own environment: that of a command of this user's, and this machine's daemon."""
-    return environment | ({"DOCKER_HOST": plan["client"]["DOCKER_HOST"]} if plan["engine"] == DOCKER else {})
+    """The engine's own environment: that of a command of this user's, but for where it and its daemon are."""
+    ours = ("PATH", "DOCKER_HOST") if plan["engine"] == DOCKER else ("PATH",)
+    return environment | {name: plan["client"][name] for name in ours if name in plan["client"]}
 
 
 def clients(engine: str, environment: dict[str, str]) -> dict[str, str]:

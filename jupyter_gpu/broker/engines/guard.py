@@ -148,10 +148,17 @@ class Guard:
             is_closed = engine != containers.APPTAINER  # which shows the nodes of all
             fence: dict[str, Any] | None = {
                 "by": isolation.CONTAINER, "engine": engine, "is_closed": is_closed, "withheld": sorted(nodes),
+                "errands": self.for_errands(must_mount=True),
             }  # fmt: skip
         else:
             fence = self._fence(self._layer, sorted(nodes), devices) if self._layer and nodes else None
         return reach.Job(fence, reach.nodes_at(self._paths()))
+
+    def for_errands(self, *, must_mount: bool = False) -> dict[str, Any]:
+        """In what programs of users are run beside us: see `errand`. `must_mount`: as container engines must."""
+        by_cgroup = self._layer in (isolation.CGROUP_1, isolation.CGROUP_2)
+        may_be = bool(self._nodes) and (by_cgroup or (self._layer == isolation.LANDLOCK and not must_mount))
+        return self._spool.for_errands(self._fence(self._layer, sorted(self._nodes)) if may_be else None)
 
     def started(self, key: tuple[int, int], job: reach.Job, uid: int | None) -> None:
         """A job is about to run; `uid`: the user that it becomes, None where it stays who we are."""

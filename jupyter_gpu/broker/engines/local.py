@@ -83,6 +83,7 @@ class LocalEngine:
         self._guard = Guard(
             isolation, self._spool, lambda folder: self._channel is not None and self._channel.start(folder)
         )
+        self.for_errands = self._guard.for_errands
         self._accounts = Accounts()
         self._entries: dict[tuple[int, int], _Entry] = {}
         self._newest: dict[int, Sighting] = {}
@@ -366,8 +367,7 @@ class LocalEngine:
                 self._guard.told(entry.key, more[0])
             return
         if what == "started" and entry.supervisor is None:
-            pid, start_ticks, boot_id = more
-            self._watch(entry, {"pid": pid, "start_ticks": start_ticks, "boot_id": boot_id})
+            self._watch(entry, dict(zip(("pid", "start_ticks", "boot_id"), more, strict=True)))
             return
         self._settle(entry)
 

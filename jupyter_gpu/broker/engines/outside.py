@@ -167,16 +167,9 @@ def remove(spec: dict[str, Any]) -> None:
 
 def ask(spec: dict[str, Any], words: list[str], within_seconds: float = _ANSWER_SECONDS) -> tuple[int | None, str]:
     """What an engine says to a command of the job's user; None as code where it could not be asked, or hangs."""
-    import subprocess  # noqa: PLC0415 - two megabytes, for which only a job in a container has a use
+    from . import errand  # noqa: PLC0415 - only a job in a container has a use for it
 
-    who: dict[str, Any] = {}
-    if spec["uid"] is not None:
-        who = {"user": spec["uid"], "group": spec["gid"], "extra_groups": spec["groups"]}
-    try:
-        done = subprocess.run(
-            words, env=spec["container"]["client"], cwd="/", stdin=subprocess.DEVNULL, capture_output=True,
-            timeout=within_seconds, check=False, **who,
-        )  # fmt: skip
-    except (OSError, subprocess.SubprocessError) as error:
-        return None, str(error)
-    return done.returncode, (done.stdout or done.stderr).decode("utf-8", "replace")
+    user = None if spec["uid"] is None else (spec["uid"], spec["gid"], spec["groups"])
+    fence = (spec.get("isolation") or {}).get("errands")
+    code, output, errors = errand.run(words, spec["container"]["client"], within_seconds, user=user, fence=fence)
+    return code, output or errors

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from ...model import unpack_bytes
-from . import cgroup, command, container_plan, files, isolation, reach
+from . import cgroup, command, container_plan, errand, files, isolation, reach
 from .accounts import Account
 from .base import Attempt
 
@@ -49,6 +49,7 @@ class Spool:
     def open(self) -> None:
         """Make what is missing."""
         self._cgroups = cgroup.parents()
+        self._clear_errands()
         self._live.mkdir(parents=True, exist_ok=True)
         self._live.chmod(0o700)
         self.root.chmod(0o711)
@@ -140,6 +141,20 @@ class Spool:
             "own_checkpoint_dir": True, "log_limit_bytes": _LINE_BYTES, "core_dumps": False, "leftover_seconds": 0,
             "cgroups": self._cgroups_for(os.path.basename(folder), fence), "isolation": fence,  # noqa: PTH119
         }  # fmt: skip
+
+    def for_errands(self, fence: dict[str, Any] | None) -> dict[str, Any]:
+        """What errands are run in: how their cgroups begin, and what keeps them from devices."""
+        return {"cgroups": self._cgroups_for(errand.MARK.removeprefix("-"), fence), "isolation": fence}
+
+    def _clear_errands(self) -> None:
+        """End what the errands of an earlier broker have left."""
+        begin = f"{self._name}{errand.MARK}"
+        parents = {os.path.dirname(it) for it in self._cgroups_for("", {"by": isolation.CGROUP_1})}  # noqa: PTH120
+        for parent in parents:
+            with contextlib.suppress(OSError):
+                left = [f"{parent}/{it}" for it in os.listdir(parent) if it.startswith(begin)]  # noqa: PTH208
+                cgroup.kill(left)
+                cgroup.remove(left)
 
     def _cgroups_for(self, name: str, fence: dict[str, Any] | None) -> list[str]:
         parents = self._cgroups
