@@ -17,6 +17,7 @@ import msgspec
 from ..core.conditions import changes
 from ..core.devices_view import card_views, known_of, read_of
 from ..core.events import DeviceMarked
+from ..core.told import why_not_served
 from ..core.unmet import unmet_rules
 from ..errors import GpuError
 from ..model import (
@@ -102,10 +103,10 @@ class Watch:
 
         Nothing will ever be read of them, so what was left on them would be waited for, and held, for ever.
         """
-        for device in list(self._loop.world.devices.values()):
-            if device.simulated is not self._loop.simulated and device.condition is not Condition.LOST:
-                kind = "simulated" if device.simulated else "real"
-                detail = f"this broker does not serve {kind} GPUs"
+        others = [it for it in self._loop.world.devices.values() if it.simulated is not self._loop.simulated]
+        detail = why_not_served(len(others), simulated=not self._loop.simulated)
+        for device in others:
+            if device.condition is not Condition.LOST:
                 await self._tell(SeeCondition(device=device.uuid, condition=Condition.LOST, detail=detail))
 
     @property

@@ -177,6 +177,11 @@ def broker(face: Face, what: str, simulated: int | None) -> int:
         face.say(
             f"The broker (pid {view.pid}) is stopping. What runs goes on, and the queue waits for the next broker."
         )
+        if view.simulated:
+            face.say(
+                f"Start that with `jupyter gpu broker start --simulated {view.devices}`: without, and where the config "
+                "does not say so, it serves no simulated GPUs, and what runs on them must yield."
+            )
     else:
         _show_broker(face, view)
     return 0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ..model import Ask, Caller, Device, Kind, State, WaitingReason, Workload, World
+from ..model import Ask, Caller, Condition, Device, Kind, State, WaitingReason, Workload, World
 from ..units import bytes_apart, format_at, format_bytes, format_seconds, format_when
 from .advice import advice
 from .names import may_see_names
@@ -12,7 +12,7 @@ from .outlook import expected_start_at, without_end
 from .placement import avoided, free_bytes, has_room, in_order, is_well, suits
 from .quota import Ledger, available_again_at, bind
 from .spare import spare_bytes
-from .told import WORDS, told
+from .told import NOT_SERVED, WORDS, told
 from .victims import is_in_overtime
 
 #: Others named in one sentence; the rest is counted.
@@ -244,6 +244,8 @@ def _how_many_are_free(world: World, it: Workload, now: float, wanted: str) -> s
 def _what_it_has(device: Device, caller: Caller) -> str:
     """Like "GPU 0 has a hardware fault, and is taken out of use by an operator (node maintenance)"."""
     parts = [] if device.condition is None else [WORDS[device.condition]]
+    if device.condition is Condition.LOST and device.condition_detail.startswith(NOT_SERVED):
+        parts = [f"is lost: {device.condition_detail}"]
     why = f" ({device.cordon_reason})" if device.cordon_reason and caller.sees_others else ""
     parts += [f"is taken out of use by an operator{why}"] if device.cordoned else []
     return f"{device.title} {', and '.join(parts)}"

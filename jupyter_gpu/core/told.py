@@ -40,6 +40,8 @@ _ADVICE = {
 
 #: How the detail of a lost device may begin.
 SAYS_LOST = "The GPU is lost"
+#: How it begins where the GPU is none of those that this broker is there for: it has not gone anywhere.
+NOT_SERVED = "this broker does not serve "
 #: Conditions whose detail names processes, and what is said of them to those who may not know these.
 _NAMES_PROCESSES = {
     Condition.FOREIGN: "used by a process without a lease",
@@ -138,6 +140,14 @@ def what_it_has(device: Device, *, of: str = "", detail: str | None = None) -> s
     if device.condition is Condition.LOST and why.startswith(SAYS_LOST):
         why = why.removeprefix(SAYS_LOST).lstrip(": ")  # that is said already
     return f"{device.title}{of} {WORDS[device.condition]}{f' ({why})' if why else ''}.{f' {more}.' if more else ''}"
+
+
+def why_not_served(count: int, *, simulated: bool) -> str:
+    """Why GPUs of another making than a broker's are lost to it, and how one is started that serves them."""
+    if not simulated:
+        return f"{NOT_SERVED}real GPUs; one that is started without `--simulated` does"
+    stop, start = "`jupyter gpu broker stop`", f"`jupyter gpu broker start --simulated {count}`"
+    return f"{NOT_SERVED}simulated GPUs; {stop} and {start} start one that does"
 
 
 def known_detail(world: World, device: Device) -> str:

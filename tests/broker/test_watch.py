@@ -307,7 +307,9 @@ def test_devices_of_another_making_are_not_waited_for(tmp_path: Path) -> None:
         await loop.handle(SeeDevices(pool="local", devices=(*devices(1), made_up)))
         await watch._give_up_the_others()
         assert loop.world.devices["GPU-made-up"].condition is Condition.LOST
-        assert "does not serve simulated GPUs" in loop.world.devices["GPU-made-up"].condition_detail
+        said = loop.world.devices["GPU-made-up"].condition_detail
+        assert "does not serve simulated GPUs" in said
+        assert "`jupyter gpu broker start --simulated 1`" in said
         assert loop.world.devices[GPU].condition is None
 
     story(tell, tmp_path)

@@ -559,8 +559,20 @@ def test_the_broker_is_shown_and_stopped(gpu):
     """Stopping says what goes on; looking starts nothing."""
     assert "pid" in gpu("broker").out
     assert ("stop_broker",) not in gpu.client.calls
-    assert "What runs goes on" in gpu("broker", "stop").out
+    said = gpu("broker", "stop").out
+    assert "What runs goes on" in said
+    assert "--simulated" not in said
     assert ("stop_broker",) in gpu.client.calls
+
+
+def test_who_stops_simulated_gpus_is_told_how_the_next_broker_has_them(gpu, monkeypatch):
+    """The next command starts one that has none, and what runs on them would have to yield."""
+    view = msgspec.structs.replace(gpu.client.broker(), simulated=True)
+    monkeypatch.setattr(gpu.client, "broker", lambda: view)
+
+    said = " ".join(gpu("broker", "stop").out.split())
+    assert "`jupyter gpu broker start --simulated 4`" in said
+    assert "must yield" in said
 
 
 def test_completion_scripts(gpu):

@@ -6,6 +6,7 @@ import msgspec
 import pytest
 
 from jupyter_gpu.core.status import MOST_EXPLAINED, MOST_SHOWN, status, view
+from jupyter_gpu.core.told import why_not_served
 from jupyter_gpu.model import (
     AlertView,
     Caller,
@@ -396,6 +397,18 @@ def test_who_waits_for_a_device_that_is_lost_reads_which() -> None:
     assert mine.reason.startswith(
         "GPU 1:0 is lost: it has gone from the bus or from the inventory. You are first in queue training."
     )
+
+
+def test_who_waits_for_simulated_gpus_of_the_last_broker_reads_how_they_come_back() -> None:
+    """They have not gone from any bus: it is this broker that does not make them."""
+    play = Play(devices=1)
+    why = why_not_served(4, simulated=True)
+    play.do(SeeCondition(device="gpu-0", condition=Condition.LOST, detail=why))
+    job = play.job()
+
+    reason = view(play.world, play[job], ADA, play.now, alone=True).reason
+    assert reason.startswith(f"GPU 0 is lost: {why}.")
+    assert "`jupyter gpu broker start --simulated 4`" in reason
 
 
 def test_who_asked_for_a_part_and_a_least_free_memory_reads_what_is_missing() -> None:
