@@ -95,6 +95,8 @@ class Loop:
         self.idle = Idle(self.alerts)
         self.sights = Sights()
         self.clockwork = Clockwork()
+        #: Job -> why its owner could not be told of it the last time.
+        self.untold: dict[int, str] = {}
         self.moment: Moment | None = None
         #: Who of a hub accounts and processes are.
         self.owners = Owners()

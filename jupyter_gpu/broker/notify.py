@@ -15,6 +15,7 @@ import os
 import sys
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
+from urllib.parse import urlsplit
 
 import msgspec
 
@@ -212,9 +213,20 @@ class Notifier:
         done = await asyncio.to_thread(
             spawn.run, argv, ERRAND_SECONDS, text=errand, cwd="/", environ=environ, user=user
         )
+        why = "it did not end in time" if done.exit_code is None else done.errors.strip().rpartition("\n")[2][:500]
+        self._note(message, "" if done.exit_code == 0 else f"by {_named(target)}: {why}")
         if done.exit_code != 0:
-            why = "did not end in time" if done.exit_code is None else done.errors.strip().rpartition("\n")[2]
-            log.warning("%s could not be told of %s: %s", owner, message.news[-1].text, why[:500])
+            log.warning("%s was not told by %s: %s. It was: %s", owner, _named(target), why, message.news[-1].text)
+
+    def _note(self, message: Message, untold: str) -> None:
+        """Keep why the last word did not arrive, for whoever looks at the job."""
+        kept, known = self._loop.untold, self._loop.world.workloads
+        for news in message.news:
+            kept.pop(news.workload, None)
+            if untold and news.workload in known:
+                kept[news.workload] = untold
+        for id_ in [id_ for id_ in kept if id_ not in known]:
+            del kept[id_]
 
     async def _who(self, account: str, given: Mapping[str, str]) -> tuple[dict[str, str], spawn.User | None]:
         """As whom, and with which variables: those that the job itself was submitted with, and no GPU."""
@@ -241,6 +253,11 @@ class Notifier:
         if told > self._told:
             self._told = told
             await self._loop.read(lambda store: store.set_mark(MARK, told))
+
+
+def _named(target: str) -> str:
+    """Call a target by what of it is no secret: the rest of an address, and the words of a command, may be."""
+    return urlsplit(target).hostname or "its address" if "://" in target else target.split(maxsplit=1)[0]
 
 
 def _of_job(it: Workload) -> _Whose | None:

@@ -59,6 +59,7 @@ def _show(face: Face, it: WorkloadView, held: str) -> None:
         *_asked(it, now),
         *recorded.place(face, it),
         *spec_rows(it.spec),
+        *([("not told", f"{safe(it.untold)}, the last time")] if it.untold else []),
         *recorded.results(it),
         *recorded.record(it),
     ]

@@ -91,6 +91,8 @@ class WorkloadView(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     command: str = ""
     #: Only when one workload is asked for by itself, by somebody who may see it.
     spec: JobSpec | None = None
+    #: Why its owner could not be told of it the last time; of one by itself, and until the broker is started anew.
+    untold: str = ""
 
 
 class UseView(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -266,6 +266,7 @@ export interface WorkloadView {
   readonly repeated_seconds?: number;
   readonly command?: string;
   readonly spec?: JobSpec | null;
+  readonly untold?: string;
 }
 
 /** One process on a device, as far as a caller may know of it. */
@@ -573,6 +574,7 @@ export interface FileJobView {
   readonly repeated_seconds?: number;
   readonly command?: string;
   readonly spec?: JobSpec | null;
+  readonly untold?: string;
   readonly notes?: readonly string[];
 }
 

@@ -15,6 +15,7 @@ import msgspec
 import pytest
 
 from jupyter_gpu import notifying, spawn
+from jupyter_gpu.broker.api.views import show
 from jupyter_gpu.broker.auth import account_name
 from jupyter_gpu.broker.loop import Loop
 from jupyter_gpu.broker.notify import MARK, MOST_NEWS, OLD_SECONDS, Notifier
@@ -25,6 +26,7 @@ from jupyter_gpu.errors import InvalidAsk
 from jupyter_gpu.model import (
     AddRecurring,
     Ask,
+    Caller,
     Cancel,
     EndReason,
     Fire,
@@ -32,6 +34,7 @@ from jupyter_gpu.model import (
     JobSpec,
     Kind,
     Outcome,
+    Scope,
     SeeExited,
     SeeStarted,
     Submit,
@@ -288,6 +291,29 @@ def test_an_owner_is_told_what_they_asked_for(tmp_path, teller):
     assert told()[0]["news"][0]["owner"] == "ada"
 
 
+def test_who_could_not_be_told_sees_it_at_the_job_until_they_can(tmp_path, teller, caplog):
+    """And the log has one sentence of it."""
+    command, _ = teller
+
+    async def story() -> list[str]:
+        async with a_loop(tmp_path / "state") as (loop, _):
+            notifier = Notifier(loop)
+            await notifier.start()
+            await run(loop, a_job("nosuchcmd --token 5ecret", ("ended",)))
+            await settled(notifier)
+            callers = [Caller(name=name, account=name, scopes=frozenset({Scope.READ})) for name in ("ada", "grace")]
+            found = [show(loop, loop.world.workloads[1], caller).untold for caller in callers]
+            await run(loop, a_job(command, ("ended",)))
+            await settled(notifier)
+            await notifier.close()
+            return [*found, *loop.untold.values()]
+
+    why = "by nosuchcmd: there is no command 'nosuchcmd'"
+    assert asyncio.run(story()) == [why, "", why]
+    assert "ada was not told by nosuchcmd: there is no command 'nosuchcmd'. It was: job 1" in caplog.text
+    assert "5ecret" not in caplog.text
+
+
 def test_many_at_once_are_one_message(tmp_path, teller):
     """While one is being told the others gather."""
     command, told = teller
@@ -372,7 +398,7 @@ def test_a_target_that_fails_keeps_nobody_else(tmp_path, teller, caplog):
 
     asyncio.run(story())
     assert len(told()) == 1
-    assert "ada could not be told of job 1 succeeded" in caplog.text
+    assert "ada was not told by /nowhere/at-all: there is no command" in caplog.text
 
 
 def test_the_admins_command_is_told_of_everybodys_jobs(tmp_path, teller):

@@ -79,6 +79,12 @@ def test_show_tells_where_the_results_of_a_notebook_are(gpu, option, name):
     assert row(out, "results") == (name if name.startswith("/") else f"/no/such/folder/{name}")
 
 
+def test_show_tells_that_nobody_could_be_told(gpu):
+    """Else its owner waits for a word that does not come."""
+    out = shown(gpu, untold="by chat: there is no command 'chat'")
+    assert row(out, "not").split(maxsplit=1) == ["told", "by chat: there is no command 'chat', the last time"]
+
+
 def test_show_tells_each_attempt_with_the_work_that_was_done_again(gpu):
     """Where there was more than one; what became of each, for whom it left, and how long it was."""
     gpu.client.answers["attempts"] = (

@@ -95,7 +95,9 @@ async def find(loop: Loop, text: str, caller: Caller) -> Workload:
 
 def show(loop: Loop, it: Workload, caller: Caller) -> WorkloadView:
     """One workload by itself."""
-    return view(loop.world, it, caller, loop.now(), alone=True)
+    found = view(loop.world, it, caller, loop.now(), alone=True)
+    untold = loop.untold.get(it.id, "") if it.owner == caller.name or caller.is_operator else ""
+    return msgspec.structs.replace(found, untold=untold) if untold else found
 
 
 def listed(loop: Loop, it: Workload, caller: Caller) -> WorkloadView:
