@@ -101,8 +101,7 @@ class Loop:
         #: Who of a hub accounts and processes are.
         self.owners = Owners()
         self.engines = engines
-        self._store = store
-        self._clock = clock
+        self._store, self._clock = store, clock
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="store")
         self._inbox: asyncio.Queue[_Waiting | None] = asyncio.Queue()
         self._watchers: dict[int, set[asyncio.Future[None]]] = {}
