@@ -91,13 +91,15 @@ def _showing(face: Face) -> Iterator[Callable[[str], None]]:
 
 def picture(it: WorkloadView, page: ProgressPage, now: float, *, fancy: bool = True, width: int = 80) -> str:
     """Write where an attempt is, then a line for each number: its curve, its last value, the lowest and the highest."""
+    from ..model import State
     from .curve import sparkline
     from .text import roughly, safe, step_text, title
 
     first, last = page.items[0], page.items[-1]
     parts = [step_text(last)]
     steps, seconds = last.step - first.step, last.at - first.at
-    if last.of and 0 < last.step < last.of and steps > 0 and seconds > 0 and it.end is None:
+    runs = it.state is State.ACTIVE and page.attempt == it.attempt
+    if runs and last.of and 0 < last.step < last.of and steps > 0 and seconds > 0:
         left = seconds * (last.of - last.step) / steps - max(0.0, now - last.at)
         parts.append(f"about {roughly(left)} left")
     lines = [f"{title(it)}, attempt {page.attempt}: {', '.join(parts)}."]

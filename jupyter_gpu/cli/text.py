@@ -233,7 +233,8 @@ def progress_text(it: WorkloadView, now: float) -> str:
     since_at, since = found.from_at, found.from_step or 0
     if since_at is None and it.attempt == 1:  # one word alone; only of a first attempt it is known that it began at 0
         since_at = it.started_at
-    if found.of and since_at is not None and since < found.step < found.of:
+    # What waits in line, or is leaving, makes no way: its estimate would count down to nothing.
+    if it.state is State.ACTIVE and found.of and since_at is not None and since < found.step < found.of:
         seconds = (found.at - since_at) * (found.of - found.step) / (found.step - since) - (now - found.at)
         parts.append(f"about {roughly(seconds)} left")
     parts += [number_text(name, value) for name, value in list(found.numbers.items())[:_MOST_NUMBERS]]

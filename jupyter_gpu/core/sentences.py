@@ -289,7 +289,8 @@ def _bytes_that_count(world: World, device: Device, ask: Ask) -> int | None:
 
 def _who_is_on(world: World, device: Device, other: Workload, caller: Caller, now: float | None) -> str:
     """Like "GPU 0 is reserved by ada until 14:05"; without the end where no `now` is given."""
-    who = f" by {other.owner}" if may_see_names(world, other, caller) else ""
+    name = "you" if other.owner == caller.name else other.owner
+    who = f" by {name}" if may_see_names(world, other, caller) else ""
     ends_at = other.lease.ends_at if other.lease else None
     until = "" if ends_at is None or now is None else f" until {format_when(ends_at, now)}"
     verb = f"is reserved{who}" if other.kind is Kind.RESERVATION else f"runs job {other.id}"

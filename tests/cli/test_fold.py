@@ -186,6 +186,8 @@ def resumed(step):
             "step 40/50, 80 %, about 1h left",
         ),
         ({"progress": far(), "attempt": 2}, ""),
+        ({"progress": far(), "state": State.QUEUED}, "step 12/50, 24 %"),
+        ({"progress": far(), "state": State.YIELDING}, "step 12/50, 24 %"),
         ({}, ""),
     ],
 )

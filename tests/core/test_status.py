@@ -74,6 +74,17 @@ def test_a_wait_has_its_place_and_a_sentence_that_helps() -> None:
     assert f"jupyter gpu cancel {waiting[0]}" in first.reason
 
 
+def test_who_waits_for_their_own_reservation_reads_that_it_is_theirs() -> None:
+    """With a name it reads like somebody else's."""
+    play = Play(devices=1)
+    play.submit(a_reservation(owner="ada", seconds=3600))
+    job = play.submit(a_job("ada"))
+
+    assert view(play.world, play[job], ADA, play.now, alone=True).reason.startswith(
+        "No GPU is free: GPU 0 is reserved by you"
+    )
+
+
 def test_names_are_hidden_where_the_policy_says_so() -> None:
     """Without public names others' work is a kind on a device; operators and the owner see whose it is."""
     play = Play(devices=1, policy=Policy(names_are_public=False))
