@@ -80,11 +80,15 @@ def _path(route: Operations) -> dict[str, Any]:
     return {"parameters": parts, **described} if parts else described
 
 
+#: What one of a list is called.
+_ONE = {"workloads": "workload", "recurring": "recurring_job"}
+
+
 def _operation(path: str, verb: str, op: Any) -> dict[str, Any]:
     words = [word for word in re.split(r"\W+", path) if word not in ("", "id", "device", "name", "json")]
     said: dict[str, Any] = {"operationId": "_".join([verb, *words]), "summary": op.summary}
     if "{id}" in path and len(words) == 1:
-        said["operationId"] = f"{verb}_workload"
+        said["operationId"] = f"{verb}_{_ONE[words[0]]}"
     if path.endswith("{device}"):
         said["operationId"] = f"{verb}_device"
     if op.scope is not None:
