@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from ..model import State, World
 from ..units import format_bytes
-from .engines.clearing import Cleared, clear_away
+from .engines.clearing import Cleared, clear_away, find, share_of_disk, too_large
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -39,14 +39,12 @@ async def tidy(loop: Loop, scripts: Scripts, attempts: Path) -> None:
 
 
 async def _clear_logs(loop: Loop, attempts: Path) -> Cleared:
-    policy = loop.world.policy
-    cleared = await asyncio.to_thread(
-        clear_away,
-        attempts,
-        may_go=lambda id_: _is_over(loop.world, id_),
-        before=loop.now() - policy.keep_log_days * DAY_SECONDS,
-        most_bytes=policy.keep_log_bytes,
-    )
+    policy, before = loop.world.policy, loop.now() - loop.world.policy.keep_log_days * DAY_SECONDS
+    most = share_of_disk(attempts) if policy.keep_log_bytes is None else policy.keep_log_bytes
+    found = await asyncio.to_thread(find, attempts, lambda id_: _is_over(loop.world, id_))
+    asked = too_large(found, before, most)
+    owners = await loop.read(lambda store: store.owners(asked)) if asked else {}
+    cleared = await asyncio.to_thread(clear_away, found, owners=owners, before=before, most_bytes=most)
     if cleared.folders:
         log.info("%s old attempts with %s were cleared away", cleared.folders, format_bytes(cleared.freed_bytes))
     return cleared

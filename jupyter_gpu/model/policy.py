@@ -109,7 +109,7 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     #: Work that ended longer ago is forgotten, save the newest 10,000; its logs go before that.
     keep_days: int = 365
     keep_log_days: int = 90
-    #: And the oldest logs go where all together have more; None is a tenth of the disk that they lie on.
+    #: Where all together have more, the oldest logs of whoever has most go; None is a tenth of their disk.
     keep_log_bytes: int | None = None
 
     def queue(self, name: str) -> QueuePolicy | None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from jupyter_gpu.broker.api.scripts import Scripts
-from jupyter_gpu.broker.engines.clearing import Cleared, clear_away
+from jupyter_gpu.broker.engines.clearing import Cleared, clear_away, find
 from jupyter_gpu.broker.retention import DAY_SECONDS, tidy
 from jupyter_gpu.broker.store.store import SNAPSHOTS_KEPT, Store
 from jupyter_gpu.model import Cancel, Policy
@@ -150,7 +150,8 @@ def test_old_folders_go_and_only_of_work_that_is_over(tmp_path):
     (tmp_path / "live").mkdir()
     (tmp_path / "live" / "4.1").touch()
 
-    cleared = clear_away(tmp_path, may_go=lambda id_: id_ in (1, 2, 4), before=100.0, most_bytes=1 << 30)
+    found = find(tmp_path, lambda id_: id_ in (1, 2, 4))
+    cleared = clear_away(found, owners={}, before=100.0, most_bytes=1 << 30)
 
     assert cleared.folders == 2
     assert not old.exists()
@@ -163,10 +164,26 @@ def test_the_oldest_go_where_all_have_too_much(tmp_path):
     """However young they are."""
     places = [folder(tmp_path, f"{n}.1", size=64 << 10, at=float(n)) for n in (3, 1, 2)]
 
-    cleared = clear_away(tmp_path, may_go=lambda _: True, before=0.0, most_bytes=100 << 10)
+    cleared = clear_away(find(tmp_path, _all), owners={}, before=0.0, most_bytes=100 << 10)
 
     assert [place.exists() for place in places] == [True, False, False]
     assert cleared.freed_bytes >= 128 << 10
+
+
+def test_large_logs_of_one_push_out_nobody_elses(tmp_path):
+    """Of whoever has most the oldest go first, however old others' are."""
+    small = [folder(tmp_path, f"{n}.1", size=4 << 10, at=float(n)) for n in range(1, 6)]
+    large = [folder(tmp_path, f"{n}.1", size=64 << 10, at=float(n)) for n in (7, 6, 8)]
+    owners = dict.fromkeys(range(1, 6), "ada") | dict.fromkeys(range(6, 9), "bob")
+
+    clear_away(find(tmp_path, _all), owners=owners, before=0.0, most_bytes=100 << 10)
+
+    assert all(place.exists() for place in small)
+    assert [place.exists() for place in large] == [False, False, True]
+
+
+def _all(_: int) -> bool:
+    return True
 
 
 def test_a_link_in_a_folder_leads_nowhere(tmp_path):
@@ -174,7 +191,7 @@ def test_a_link_in_a_folder_leads_nowhere(tmp_path):
     treasure = folder(tmp_path / "elsewhere", "treasure")
     (folder(tmp_path / "attempts", "1.1") / "link").symlink_to(treasure)
 
-    clear_away(tmp_path / "attempts", may_go=lambda _: True, before=LATER, most_bytes=0)
+    clear_away(find(tmp_path / "attempts", _all), owners={}, before=LATER, most_bytes=0)
 
     assert (treasure / "log").exists()
     assert not (tmp_path / "attempts" / "1.1").exists()
@@ -182,7 +199,7 @@ def test_a_link_in_a_folder_leads_nowhere(tmp_path):
 
 def test_a_broker_without_attempts_has_nothing_to_clear(tmp_path):
     """Its folder may not even be there yet."""
-    assert clear_away(tmp_path / "none", may_go=lambda _: True, before=0.0, most_bytes=0) == Cleared(0, 0)
+    assert clear_away(find(tmp_path / "none", _all), owners={}, before=0.0, most_bytes=0) == Cleared(0, 0)
 
 
 def test_the_broker_keeps_what_its_policy_says(tmp_path):
@@ -198,6 +215,26 @@ def test_the_broker_keeps_what_its_policy_says(tmp_path):
             clock.now += 3 * DAY_SECONDS
             await tidy(loop, Scripts(tmp_path, lambda: ()), attempts)
             assert [place.exists() for place in places] == [False, True, True]
+
+    asyncio.run(story())
+
+
+def test_the_broker_knows_whose_logs_have_most(tmp_path):
+    """By the workloads of its store."""
+    clock, attempts = Clock(), tmp_path / "attempts"
+
+    async def story() -> None:
+        async with a_loop(tmp_path / "state", clock=clock, policy=Policy(keep_log_bytes=100 << 10)) as (loop, _):
+            ids = [(await loop.handle(a_job(name))).workload for name in ("ada", "bob", "bob")]
+            for id_ in ids:
+                await loop.handle(Cancel(workload=id_, by="ada"))
+            sizes = (4 << 10, 64 << 10, 64 << 10)
+            places = [
+                folder(attempts, f"{id_}.1", size=size, at=clock.now + id_)
+                for id_, size in zip(ids, sizes, strict=True)
+            ]
+            await tidy(loop, Scripts(tmp_path, lambda: ()), attempts)
+            assert [place.exists() for place in places] == [True, False, True]
 
     asyncio.run(story())
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import closing
 from pathlib import Path
 
@@ -38,6 +39,7 @@ _OF_DEVICES = """
     SELECT number, policy, body FROM events
     WHERE kind IN ('device-appeared', 'device-forgotten', 'device-marked') AND number > ? ORDER BY number LIMIT ?
 """
+_OWNERS = "SELECT id, owner FROM workloads WHERE id IN (SELECT value FROM json_each(?))"
 #: A body stays on the disk where the workload is not of the window; there are far more of those.
 _LIVES = """
     SELECT id, CASE WHEN submitted_at <= :end AND (ended_at IS NULL OR ended_at > :begin)
@@ -98,6 +100,12 @@ class History:
         with said_plainly(self.path):
             row = self._db.execute("SELECT body FROM workloads WHERE id = ?", (workload_id,)).fetchone()
             return None if row is None else decode_workload(row[0])
+
+    def owners(self, ids: Iterable[int]) -> dict[int, str]:
+        """Whose these workloads are or were, as far as they are kept."""
+        asked = json.dumps(sorted(ids))
+        with said_plainly(self.path):
+            return dict(self._db.execute(_OWNERS, (asked,)).fetchall())
 
     def workloads(
         self,
