@@ -64,6 +64,7 @@ class _Again(InSections):
         "--checkpoint-dir", metavar="DIR", help="Where its checkpoints lie; a folder of its own if not given."
     ),
 )
+@click.option("--array", is_flag=True, help="All of the array that job ID is one of, each with its values.")
 @click.option("--resume", is_flag=True, help="Go on from the newest checkpoint of job ID, instead of from the start.")
 @click.option("--dry-run", is_flag=True, help="Say what would become of it, and queue nothing.")
 @click.option("--wait", is_flag=True, help="Wait until it has ended; exit 0 only if it succeeded.")
@@ -112,6 +113,9 @@ def _body(face: Face, before: WorkloadView, words: Mapping[str, Any]) -> tuple[S
     if before.kind is not Kind.JOB or before.spec is None or not before.is_mine:
         raise InvalidAsk(f"{title(before)} is no job of yours.", hint="`jupyter gpu queue --all --mine` lists yours.")
     spec, notes = _changed(face, before.spec, words)
+    array: tuple[Mapping[str, str], ...] = ()
+    if words["array"]:
+        spec, array = _whole(face, before, spec, words)
     if words["resume"]:
         spec, notes = _resumed(before, spec, words), [*notes, "it goes on from the newest checkpoint"]
     spec, record, more = _recorded(face, before, spec)
@@ -128,7 +132,8 @@ def _body(face: Face, before: WorkloadView, words: Mapping[str, Any]) -> tuple[S
         others = " and ".join(f"job {it.workload}" for it in before.after)
         told.append(f"it comes after nothing, and job {before.id} came after {others}")
     differs = [*notes, *told]
-    heading = f"It differs from job {before.id}: {'; '.join(differs)}" if differs else f"It is as job {before.id} was"
+    other = f"array {before.member.array}" if array and before.member is not None else f"job {before.id}"
+    heading = f"It differs from {other}: {'; '.join(differs)}" if differs else f"It is as {other} was"
     body = SubmitBody(
         kind=Kind.JOB,
         ask=ask,
@@ -140,9 +145,48 @@ def _body(face: Face, before: WorkloadView, words: Mapping[str, Any]) -> tuple[S
         paused=words["paused"],
         record=record,
         again=before.id,
+        array=tuple(map(dict, array)),
+        at_most=before.member.at_most if array and before.member is not None else None,
     )
     keep = tuple(sorted(name for name, value in spec.environment.items() if stays_out(name, value)))
     return body, keep, [heading, *more]
+
+
+def _whole(
+    face: Face, before: WorkloadView, spec: JobSpec, words: Mapping[str, Any]
+) -> tuple[JobSpec, tuple[Mapping[str, str], ...]]:
+    """What an array was submitted as, with the values of each of it."""
+    import msgspec
+
+    from ..notebooks import INDEX, RUNNER
+    from .export import MOST_JOBS
+
+    member = before.member
+    if member is None or before.spec is None:
+        raise InvalidAsk(f"Job {before.id} is of no array.", hint="Leave --array out.")
+    if words["resume"]:
+        raise click.UsageError("--resume is for one job: its checkpoints are one folder.")
+    if member.of > MOST_JOBS:
+        raise InvalidAsk(f"The array has {member.of} jobs; {MOST_JOBS} are the most.", hint="Submit it anew.")
+    changed = [name for name in member.parameters if spec.parameters.get(name) != before.spec.parameters.get(name)]
+    if changed:
+        raise InvalidAsk(
+            f"Each of the array has its own {changed[0]}, so one value of it is none of all.",
+            hint="Submit another array, or leave --array out.",
+        )
+    had = spec.unfilled
+    argv = list(spec.argv if had is None else had.argv)
+    if RUNNER in argv:
+        stem, dot, suffix = argv[-1].rpartition(".")
+        argv[-1] = f"{stem}-{INDEX}{dot}{suffix}"
+    others = (face.client.workload(number).member for number in member.ids)
+    return msgspec.structs.replace(
+        spec,
+        argv=tuple(argv),
+        environment=spec.environment | ({} if had is None else had.environment),
+        parameters={name: value for name, value in spec.parameters.items() if name not in member.parameters},
+        unfilled=None,
+    ), tuple(it.parameters for it in others if it is not None)
 
 
 def _ask(face: Face, it: WorkloadView, words: Mapping[str, Any]) -> tuple[Ask, list[str]]:

@@ -10,7 +10,7 @@ import pytest
 from jupyter_gpu.checkpoints import Writer, newest_complete
 from jupyter_gpu.cli.changes import change, differing_files, read_changes
 from jupyter_gpu.errors import BrokerUnavailable, Conflict, InvalidAsk
-from jupyter_gpu.model import Ask, Dependency, Kind, SubmitBody, Unfilled, unpack_bytes
+from jupyter_gpu.model import Ask, Dependency, Kind, Member, SubmitBody, Unfilled, unpack_bytes
 from tests.cli.fake import HOUR, RECORDED, recorded_job
 
 ARGV = ["python", "train.py", "--lr", "0.1", "--layers", "1", "2", "--amp", "--name=x", "model.dim=64", "-n", "-3"]
@@ -141,6 +141,28 @@ def test_one_of_an_array_runs_as_it_was_where_nothing_is_given(gpu):
 
     assert tuple(argv(gpu)) == FILLED["argv"]
     assert "It is as job 7 was." in result.err
+
+
+def test_a_whole_array_is_submitted_again_as_it_was_submitted(gpu):
+    """With the values of each, so many at once as then, and what is changed for all of them."""
+    for place in (1, 2, 3):
+        values = {"lr": "0.1", "seed": str(place - 1), "dim": "64"}
+        member = Member(array=5, index=place, of=3, at_most=2, parameters=values)
+        gpu.client.answers[f"workload {4 + place}"] = recorded_job(number=4 + place, spec=FILLED, member=member)
+    result = gpu("again", "7", "--array", "--gpus", "1", "--env", "SEED=7")
+
+    body = sent(gpu)
+    assert [it["seed"] for it in body.array] == ["0", "1", "2"]
+    assert (body.at_most, body.again, body.spec.unfilled, body.spec.parameters) == (2, 7, None, {})
+    assert body.spec.argv == FILLED["unfilled"].argv
+    assert body.spec.environment["SEED"] == "7"
+    assert "It differs from array 5" in result.err
+    for words, said in (
+        (["--seed", "9"], "Each of the array has its own seed"),
+        (["--resume"], "--resume is for one job"),
+    ):
+        refused = gpu("again", "7", "--array", *words)
+        assert (refused.code, said in " ".join(refused.err.split())) == (2, True)
 
 
 def test_a_word_of_which_a_value_is_but_a_part_is_not_changed(gpu):
