@@ -13,7 +13,7 @@ from ..errors import Conflict, InvalidAsk, LimitExceeded, NotAllowed
 from ..model import Ask, EndReason, JobSpec, Kind, Policy, QueuePolicy, Submit, WaitingReason, Workload, World
 from ..units import format_seconds
 from .arrays import member_spec, members, refuse_no_array
-from .chains import linked, why_never
+from .chains import linked, refuse_too_many_links, why_never
 from .events import Ended, Event, Submitted
 from .forecast import rank_ms
 from .impossible import refuse_the_impossible
@@ -41,6 +41,7 @@ def submit(world: World, command: Submit, now: float) -> list[Event]:
     if command.after and command.kind is not Kind.JOB:
         raise InvalidAsk("a reservation comes after nothing: only jobs do", hint="Reserve once that has ended.")
     links = linked(world, command.after, command.past)
+    refuse_too_many_links(world, command.owner, len(links.unmet) * max(1, len(command.array)))
     it = Workload(
         id=world.last_id + 1,
         kind=command.kind,

@@ -72,7 +72,7 @@ def members(it: Workload, command: Submit) -> Iterator[Workload]:
     """The jobs of an array, after the first of them: its ids follow, and a key is the first one's alone."""
     of = len(command.array)
     template = None if it.spec is None else Template(it.spec, command.array[0])
-    for index, parameters in enumerate(command.array, 1):
+    for index, parameters in enumerate(command.array[: command.tried], 1):
         yield msgspec.structs.replace(
             it,
             id=it.id + index - 1,
@@ -111,6 +111,16 @@ def grown_bytes(spec: JobSpec, array: Sequence[Mapping[str, str]]) -> int:
     filled = sum(raw.count(b"{" + name + b"}") * size for raw in raws for name, size in sizes.items())
     # And twice as they are: as the parameters that were typed, and as what these mean.
     return filled + 2 * sum(len(name) + size for name, size in sizes.items())
+
+
+def made_words(spec: JobSpec, array: Sequence[Mapping[str, str]]) -> tuple[int, int]:
+    """How many words and variables all of an array have, and how many of them are put together for one of it alone."""
+    each = len(spec.argv) + len(spec.environment)
+    try:
+        places = Template(spec, array[0]).places
+    except ValueError:  # no word at all, which is said where each is looked at
+        places = 0
+    return each * len(array), places * len(array)
 
 
 def unfilled_bytes(spec: JobSpec, array: Sequence[Mapping[str, str]]) -> int:

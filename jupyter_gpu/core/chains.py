@@ -11,13 +11,18 @@ from collections import ChainMap, deque
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from ..errors import Conflict, InvalidAsk, NotFound
+from ..errors import Conflict, InvalidAsk, LimitExceeded, NotFound
 from ..model import Dependency, EndReason, Kind, State, Workload, World
 from .events import Amended, Ended, Event
 from .lifecycle import evolve
 
+#: So many ends the waiting jobs of one owner may wait for: all of them are told in one step, in which nobody is served.
+MOST_LINKS = 5_000
 #: So much of a long path is told: where it begins is what helps.
 MOST_TOLD = 400
+
+#: And of a circle so many of its jobs.
+_LONG_WAY = 20
 
 _NEVER_BEGAN = frozenset({EndReason.CANCELLED, EndReason.DEPENDENCY_UNMET})
 
@@ -28,6 +33,16 @@ class Links(NamedTuple):
     after: tuple[Dependency, ...]
     unmet: tuple[int, ...]
     broken: tuple[Workload, Dependency] | None
+
+
+def refuse_too_many_links(world: World, owner: str, more: int) -> None:
+    """Refuse what would have an owner's jobs wait for more ends than can be told in one step."""
+    if more > 0 and (links := world.links_by.get(owner, 0)) + more > MOST_LINKS:
+        raise LimitExceeded(
+            f"the waiting jobs of {owner} wait for {links} ends already; {more} more would be above {MOST_LINKS}, "
+            "which is the most",
+            hint="Let one job come after the others, and start what follows from it; or submit a smaller array.",
+        )
 
 
 def linked(world: World, after: Iterable[Dependency], past: Iterable[Workload]) -> Links:
@@ -55,14 +70,12 @@ def linked(world: World, after: Iterable[Dependency], past: Iterable[Workload]) 
 
 
 def parents_of(known: Mapping[int, Workload], dependency: Dependency) -> list[Workload]:
-    """The workloads that a dependency names: one, or all of an array."""
-    ids = _named(known, dependency.workload)
-    found = [it for id_ in ids if (it := known.get(id_)) is not None]
-    if len(found) < len(ids):
+    """The workloads that a dependency names: one, or all of an array, save what of it ended long ago and met it."""
+    if dependency.workload not in known:
         raise NotFound(
             f"there is no workload {dependency.workload}", hint="`jupyter gpu queue --all` lists what you may see."
         )
-    return found
+    return [it for id_ in _named(known, dependency.workload) if (it := known.get(id_)) is not None]
 
 
 def _named(known: Mapping[int, Workload], id_: int) -> Sequence[int]:
@@ -85,7 +98,7 @@ def chained(world: World, it: Workload, links: Links) -> None:
     path = _way_back(world, it, links.unmet)
     if path:
         raise Conflict(
-            f"{it.title} would wait for itself: {' → '.join(map(str, path))}, each after the next",
+            f"{it.title} would wait for itself: {_way(path)}, each after the next",
             hint=f"Leave {path[1]} out, or let {path[-2]} come after something else first."
             if path[1] != it.id
             else "Leave it out.",
@@ -94,6 +107,15 @@ def chained(world: World, it: Workload, links: Links) -> None:
         raise Conflict(
             f"it would never start: {why_never(it, *links.broken)}", hint="Let it come after something else."
         )
+
+
+def _way(path: Sequence[int]) -> str:
+    """A path in few words: of a long one its two ends."""
+    if len(path) <= _LONG_WAY:
+        return " → ".join(map(str, path))
+    begin, end = path[: _LONG_WAY // 2], path[-_LONG_WAY // 2 :]
+    left = len(path) - len(begin) - len(end)
+    return f"{' → '.join(map(str, begin))} → ({left} more) → {' → '.join(map(str, end))}"
 
 
 def _way_back(world: World, it: Workload, unmet: Iterable[int]) -> list[int]:

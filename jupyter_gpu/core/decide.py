@@ -56,7 +56,7 @@ from ..model import (
 from . import observed, recurring
 from .admission import LONGEST_SECONDS, submit
 from .arrays import concerned
-from .chains import Links, chained, follow, linked
+from .chains import Links, chained, follow, linked, refuse_too_many_links
 from .conditions import after_word
 from .events import (
     Amended,
@@ -210,6 +210,8 @@ def _reprioritise(world: World, command: Reprioritise, now: float) -> list[Event
 def _chain(world: World, command: Chain, now: float) -> list[Event]:
     its = [_must_wait(it, "made to come after others") for it in _meant(world, command)]
     links = linked(world, command.after, command.past)
+    more = sum(len(links.unmet) - len(it.unmet) for it in its)
+    refuse_too_many_links(world, its[0].owner, more)
     return [event for it in its for event in _chained(world, it, command, links, now)]
 
 

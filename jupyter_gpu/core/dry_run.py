@@ -16,6 +16,9 @@ from .lifecycle import fold
 from .moment import Moment
 from .status import quota_views_of, view
 
+#: Of an array so many are tried: the rest would be told the same as the last of these.
+TRIED = 500
+
 
 class WouldBe(NamedTuple):
     """A world in which it was asked for: what came of it, in the order of its ids, and whom it would make yield."""
@@ -27,7 +30,7 @@ class WouldBe(NamedTuple):
 
 def would_be(world: World, command: Submit, now: float) -> WouldBe:
     """Ask in a copy of the world. Its idempotency key is not looked at: it is what would come of a first ask."""
-    events = decide(world, msgspec.structs.replace(command, idempotency_key=None), now)
+    events = decide(world, msgspec.structs.replace(command, idempotency_key=None, tried=TRIED), now)
     after = fold(world.copy(), events)
     its = tuple(after.workloads[event.it.id] for event in events if isinstance(event, Submitted))
     ids = {it.id for it in its}
@@ -49,9 +52,15 @@ def dry_run(world: World, command: Submit, caller: Caller, now: float) -> DryRun
     mine = {it.id for it in world.holders() if it.owner == caller.name}
     return DryRunView(
         workload=shown,
-        jobs=len(found.its),
-        starts_now=sum(1 for it in found.its if it.state is State.ACTIVE),
+        jobs=max(1, len(command.array)),
+        starts_now=_starting(found.its, command),
         others_wait=others,
         evicts=tuple(id_ for id_ in found.evicts if caller.sees_others or id_ in mine),
         quotas=quota_views_of(Moment(found.world, now), first),
     )
+
+
+def _starting(tried: tuple[Workload, ...], command: Submit) -> int:
+    """How many would start at once: those without a GPU all, where all that were tried would."""
+    starting = sum(1 for it in tried if it.state is State.ACTIVE)
+    return len(command.array) if starting == TRIED and not tried[0].ask.devices else starting

@@ -42,6 +42,8 @@ class Submit(Command, frozen=True, kw_only=True, tag=True, omit_defaults=True):
     #: One job for each of these sets of parameters, as text by name; so many of them at once.
     array: tuple[dict[str, str], ...] = ()
     at_most: int | None = None
+    #: Only tried: of the array so many are decided, which tells as much as all of them would.
+    tried: int | None = None
     #: The recurring job that this is one time of.
     recurring: int | None = None
     #: The driver is being opened and no device known yet, so whether any could ever serve it is not judged.

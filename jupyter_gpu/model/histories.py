@@ -84,7 +84,7 @@ class DryRunView(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     workload: WorkloadView
     #: How many jobs it would be.
     jobs: int
-    #: How many of them would start at once.
+    #: How many of them would start at once; of a large array at least so many.
     starts_now: int
     #: Why the first of those that would not waits, of an array whose first would start.
     others_wait: str = ""

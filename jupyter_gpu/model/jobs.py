@@ -62,15 +62,17 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     @property
     def weight(self) -> int:
         """About how much of memory and store it takes, in characters; an empty word has a place of its own too."""
-        variables, recorded = self.environment, self.recorded
-        words = (*self.argv, *variables, *variables.values(), *recorded, *recorded.values())
-        more = () if self.unfilled is None else (self.unfilled.argv, self.unfilled.environment, self.unfilled.texts)
-        own = sum(map(len, words)) + len(words) * WORD_WEIGHT + len(self.folder)
-        return own + sum(weight_of(it) for it in (self.parameters, *more) if it)
+        had = self.unfilled or _NOTHING
+        of_words = (
+            *(self.argv, self.environment, self.environment.values(), self.recorded, self.recorded.values()),
+            *(had.argv, had.environment, had.environment.values(), had.texts.values()),
+        )
+        own = len(self.folder) + sum(sum(map(len, words)) + len(words) * WORD_WEIGHT for words in of_words if words)
+        return own + (weight_of(self.parameters) if self.parameters else 0)
 
     def brief(self) -> str:
         """What tells a job from its neighbours in one line: the script without its folder, and the arguments."""
-        argv = [unpack_bytes(word).decode("utf-8", "replace")[:_BRIEF_CHARACTERS] for word in self.argv[:_BRIEF_WORDS]]
+        argv = [shown(word, "replace")[:_BRIEF_CHARACTERS] for word in self.argv[:_BRIEF_WORDS]]
         if len(argv) == _SHELL_WORDS and argv[0].endswith("sh") and argv[1] == "-c":
             return argv[-1][:_BRIEF_CHARACTERS]
         first = min(self.script_index or 0, len(argv) - 1)
@@ -117,6 +119,8 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     from_at: float | None = None
     from_step: int | None = None
 
+
+_NOTHING = Unfilled()
 
 #: What a word takes beside its characters: its place in a list, its quotes and comma in the log.
 WORD_WEIGHT = 16
@@ -181,7 +185,13 @@ def is_deep(value: Any) -> bool:
     """Whether lists and objects in it lie deeper in each other than DEEPEST."""
     level, depth = [value], 0
     while level and depth <= DEEPEST:
-        level, depth = [inner for it in level for inner in _inside(it)], depth + 1
+        level = [
+            inner
+            for it in level
+            if isinstance(it, dict | list)
+            for inner in (it.values() if isinstance(it, dict) else it)
+        ]
+        depth += 1
     return bool(level)
 
 
@@ -195,16 +205,12 @@ def weight_of(value: Any) -> int:
             weight += len(it)
         elif isinstance(it, int):
             weight += it.bit_length() // 3
-        elif isinstance(it, Mapping):
+        elif isinstance(it, dict):
             weight += sum(map(len, it))
-        left.extend(_inside(it))
+            left.extend(it.values())
+        elif isinstance(it, list | tuple):
+            left.extend(it)
     return weight
-
-
-def _inside(value: Any) -> Iterable[Any]:
-    if isinstance(value, Mapping):
-        return value.values()
-    return value if isinstance(value, list | tuple) else ()
 
 
 def pack_bytes(raw: bytes) -> str:
@@ -219,7 +225,15 @@ def pack_bytes(raw: bytes) -> str:
 
 
 def unpack_bytes(text: str) -> bytes:
-    """Read back what `pack_bytes` wrote, byte for byte."""
+    """Read back what `pack_bytes` wrote, byte for byte; ValueError where it did not write that."""
     if text.startswith(_PACKED):
-        return base64.b64decode(text[len(_PACKED) :])
+        return base64.b64decode(text[len(_PACKED) :], validate=True)
     return text.encode("utf-8")
+
+
+def shown(text: str, errors: str = "surrogateescape") -> str:
+    """A packed text for reading, bytes that are no UTF-8 as surrogates; what is no packed text stands for itself."""
+    try:
+        return unpack_bytes(text).decode("utf-8", errors)
+    except ValueError:
+        return text

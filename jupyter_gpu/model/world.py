@@ -58,8 +58,8 @@ class World:
 
     __slots__ = (
         "by_day", "children", "devices", "ended", "ended_weight", "groups", "held", "keys", "lanes", "last_id",
-        "leases", "line", "live", "members", "policy", "progress", "queued_by", "readings", "recurring", "revision",
-        "runs", "sums", "usage", "uses", "workloads", "wrong",
+        "leases", "line", "links_by", "live", "members", "policy", "progress", "queued_by", "readings", "recurring",
+        "revision", "runs", "sums", "usage", "uses", "workloads", "wrong",
     )  # fmt: skip
 
     def __init__(self, policy: Policy | None = None) -> None:
@@ -93,6 +93,8 @@ class World:
         self.lanes: dict[int, Lane] = {}
         #: Whom queued workloads still wait for, and who: (the id of a workload or of an array, who waits), in order.
         self.children: list[tuple[int, int]] = []
+        #: Owner -> how many ends their queued workloads wait for: of ten that come after two others, twenty.
+        self.links_by: dict[str, int] = {}
         #: Array -> how many of it are live, where its owner said how many may be.
         self.members: dict[int, int] = {}
         #: The recurring jobs, by id.
@@ -120,6 +122,7 @@ class World:
         other.leases, other.keys = self.leases.copy(), self.keys.copy()
         other.lanes, other.queued_by = self.lanes.copy(), self.queued_by.copy()
         other.children, other.members = self.children.copy(), self.members.copy()
+        other.links_by = self.links_by.copy()
         other.recurring = self.recurring.copy()
         other.sums = self.sums  # each sum names the buckets that it is of, so it is never wrong for another world
         other.by_day = self.days().copy()
@@ -155,6 +158,7 @@ class World:
             insort(self.line, line_key(workload))
             self._put_lane(workload)
             self.queued_by[workload.owner] = self.queued_by.get(workload.owner, 0) + 1
+            self._count_links(workload, 1)
             for parent in workload.unmet:
                 insort(self.children, (parent, workload.id))
         elif workload.state is State.ENDED:
@@ -184,6 +188,7 @@ class World:
             left = self.queued_by.pop(workload.owner) - 1
             if left:
                 self.queued_by[workload.owner] = left
+            self._count_links(workload, -1)
             for parent in workload.unmet:
                 del self.children[bisect_left(self.children, (parent, workload.id))]
             return
@@ -198,6 +203,12 @@ class World:
                 self.leases[uuid] = others
             else:
                 del self.leases[uuid]
+
+    def _count_links(self, workload: Workload, sign: int) -> None:
+        if workload.unmet:
+            links = self.links_by.pop(workload.owner, 0) + sign * len(workload.unmet)
+            if links:
+                self.links_by[workload.owner] = links
 
     def _count_member(self, workload: Workload, count: int) -> None:
         member = workload.member
@@ -345,7 +356,8 @@ class World:
             broken.append("the index of what is held does not agree with the leases")
         if fresh.lanes != self.lanes or fresh.queued_by != self.queued_by:
             broken.append("the lanes do not agree with the queued workloads")
-        if (fresh.children, fresh.members) != (self.children, self.members):
+        mine = (self.children, self.members, self.links_by)
+        if (fresh.children, fresh.members, fresh.links_by) != mine:
             broken.append("what waits for others' ends, or runs of an array, does not agree with the workloads")
         if fresh.keys.items() > self.keys.items():
             broken.append("an idempotency key was forgotten before its workload")

@@ -6,9 +6,10 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from jupyter_gpu.broker.api import bounds
-from jupyter_gpu.broker.api.room import size_of
-from jupyter_gpu.model import JobSpec, Kind, SubmitBody
+from jupyter_gpu.broker.api import bounds, parents, room
+from jupyter_gpu.broker.api.room import EACH_BYTES, size_of
+from jupyter_gpu.broker.store.history import History
+from jupyter_gpu.model import JobSpec, Kind, SubmitBody, Workload
 from tests.conftest import Places
 
 from .api_ground import an_api, job, play
@@ -155,7 +156,17 @@ def test_each_command_of_an_array_is_looked_for(tmp_runtime: Places) -> None:
         ({"array": [{"a": "1\n2"}]}, "invalid-ask", "The array's a holds control characters"),
         ({"array": [{"a": "x" * 5000}]}, "limit-exceeded", "The array's a has 5000 characters"),
         ({"array": [{f"p{n}": "" for n in range(65)}]}, "limit-exceeded", "The array has 65 parameters"),
-        ({"array": [{}] * 10_001}, "limit-exceeded", "The array has 10001 jobs; 10000 are the most"),
+        (
+            {"array": [{}] * 5000, "spec": {"argv": ["true"] + [""] * 7000}},
+            "limit-exceeded",
+            "All of the array would have 35005000 words and variables; 2000000 are the most.",
+        ),
+        (
+            {"array": [{"x": str(n)} for n in range(5000)], "spec": {"argv": ["true"] + ["{x}"] * 30}},
+            "limit-exceeded",
+            "All of the array would have 150000 words and variables with values of their own; 100000 are the most.",
+        ),
+        ({"array": [{}] * 10_001}, "limit-exceeded", "The array has 10001 jobs; 5000 are the most"),
         ({"array": [{"a\x1b": "1"}]}, "invalid-ask", "array holds control characters"),
         ({"array": [{"a": "1"}], "at_most": -1}, "invalid-ask", "at_most: -1 is below zero"),
         ({"array": [{"a": 1}]}, "invalid-ask", "The body cannot be meant"),
@@ -205,7 +216,7 @@ def test_an_array_weighs_as_much_as_all_of_it(tmp_runtime: Places, monkeypatch: 
 
 
 def test_a_dry_run_says_what_would_be_and_leaves_nothing_behind(tmp_runtime: Places) -> None:
-    """No workload, no event, no copy of a script, no part of what its owner may submit; the next id is the same."""
+    """No workload, no event, no copy of a script; the next id is the same. It counts as one ask, however large."""
 
     async def story() -> None:
         async with an_api(tmp_runtime.runtime_dir, count=2) as broker:
@@ -221,7 +232,7 @@ def test_a_dry_run_says_what_would_be_and_leaves_nothing_behind(tmp_runtime: Pla
             assert "Location" not in answer.headers
             assert (broker.loop.world.revision, broker.loop.world.last_id) == before
             assert not list((broker.state / "scripts").glob("*"))
-            assert broker.application.room._used == {}
+            assert broker.application.room._used["ada"][0] < 2 * EACH_BYTES  # as one job, however many it is of
             assert (await ada.post("/workloads", json=body, headers={"Idempotency-Key": "k"})).json()["id"] == 1
 
     play(story)
@@ -319,5 +330,64 @@ def test_an_array_of_others_is_theirs_and_one_that_is_over_is_told_so(tmp_runtim
                 409,
                 "job 2 (2 of 2 of array 1) has ended long ago (cancelled), and all of its array with it.",
             )
+
+    play(story)
+
+
+def test_an_array_that_ended_long_ago_is_looked_at_once_for_a_request(
+    tmp_runtime: Places, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However many come after it, and not one by one: all commits wait meanwhile. Of arrays there are so many."""
+    asked = []
+    real = History.first_lost
+
+    def first_lost(store: History, first: int, last: int, *, ok: bool) -> Workload | None:
+        asked.append((first, last, ok))
+        return real(store, first, last, ok=ok)
+
+    monkeypatch.setattr(History, "first_lost", first_lost)
+    monkeypatch.setattr(parents, "MOST_PAST_ARRAYS", 2)
+
+    async def story() -> None:
+        async with an_api(tmp_runtime.runtime_dir, count=1) as broker:
+            ada = broker.as_("ada")
+            for begin in (1, 4, 7):
+                await ada.post("/workloads", json=job(array=[{}, {}, {}], paused=True))
+                for id_ in range(begin, begin + 3):
+                    await ada.post(f"/workloads/{id_}/cancel", json={})
+                    broker.loop.world._forget(id_)
+
+            items = [job(after=after(1)), job(after=after(1) + after(1)), job(after=after(1, ok=True))]
+            answer = (await ada.post("/submissions", json={"items": items})).json()["items"]
+            assert [it["workload"]["end"] for it in answer] == ["dependency-unmet"] * 3
+            assert asked == [(1, 3, False), (1, 3, True)]
+            refused = await ada.post("/workloads", json=job(after=after(1) + after(4) + after(7)))
+            assert (refused.status_code, "more than 2 arrays" in refused.json()["message"]) == (422, True)
+
+    play(story)
+
+
+def test_words_to_a_job_and_asks_that_are_only_tried_take_room(
+    tmp_runtime: Places, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each is written down or decided, so nobody does it in a loop for ever; to end what is there needs no room."""
+    monkeypatch.setattr(room, "BYTES_PER_SECOND", 1)
+
+    async def story() -> None:
+        async with an_api(tmp_runtime.runtime_dir, count=1) as broker:
+            for name, path, body, size in (
+                ("ada", "/workloads?dry_run=true", job(array=[{}] * 1000), 3000),
+                ("grace", "/workloads/{}/pause", {}, 300),
+                ("oper", "/workloads/{}/chain", {"after": after(1, 2)}, 400),
+            ):
+                it = broker.as_(name)
+                ids = [(await it.post("/workloads", json=job())).json()["id"] for _ in range(3)]
+                used = broker.application.room._used[name][0]
+                assert (await it.post(path.format(ids[2]), json=body)).status_code == 200
+                assert 200 <= broker.application.room._used[name][0] - used < size
+                with monkeypatch.context() as full:
+                    full.setattr(room, "MOST_BYTES", 1)
+                    assert (await it.post(path.format(ids[2]), json=body)).status_code == 429
+                    assert (await it.post(f"/workloads/{ids[2]}/cancel", json={})).status_code == 200
 
     play(story)

@@ -128,3 +128,17 @@ def test_a_key_that_was_used_is_not_what_is_asked_about():
     play.job(idempotency_key="k")
 
     assert asked(play, a_job(idempotency_key="k")).starts_now == 1
+
+
+def test_of_a_large_array_some_are_tried_and_all_are_counted():
+    """What the first of them wait for all others wait for; those that see no GPU start all."""
+    play = Play(2)
+    array = tuple({"seed": str(seed)} for seed in range(5000))
+
+    found = asked(play, a_job(array=array))
+    assert (found.jobs, found.starts_now, found.workload.member.of) == (5000, 2, 5000)
+    assert found.others_wait.startswith("No GPU is free")
+    found = asked(play, a_job(devices=0, array=array))
+    assert (found.jobs, found.starts_now) == (5000, 5000)
+    with pytest.raises(LimitExceeded, match="5000 more would be above"):
+        asked(Play(2, Policy(most_queued=1000)), a_job(array=array))

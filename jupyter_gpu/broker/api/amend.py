@@ -11,7 +11,8 @@ from ...model import Chain, ChainBody, Extend, ExtendBody, LetGo, Pause, Reprior
 from ...units import MAX_SECONDS
 from .base import Base, endpoint
 from .bounds import check_after
-from .parents import past_of
+from .parents import Parents
+from .room import EACH_LINK_BYTES, EACH_WORD_BYTES
 from .whole import ONE_OR_ARRAY, STATUSES, ArrayQuery, OfArrays
 
 
@@ -27,6 +28,7 @@ class ExtendHandler(Base):
     @endpoint(WorkloadView, scope=None, body=ExtendBody)
     async def post(self, id_: str, body: ExtendBody) -> WorkloadView:
         """Buy more time, as far as quota, limit and the next hold allow; the answer states the new end."""
+        self.application.room.take(self.caller.name, EACH_WORD_BYTES)
         return await self.act(id_, lambda it, by: Extend(workload=it, by=by, seconds=bounded(body.seconds)))
 
 
@@ -36,7 +38,7 @@ class PauseHandler(OfArrays):
     @endpoint(ONE_OR_ARRAY, scope=None, query=ArrayQuery, statuses=STATUSES)
     async def post(self, id_: str, query: ArrayQuery) -> WorkloadView | WorkloadPage:
         """A queued workload must not start yet; with `array` none of its array that is queued."""
-        return await self.act_on(id_, query, lambda it, by: Pause(workload=it, by=by))
+        return await self.act_on(id_, query, lambda it, by: Pause(workload=it, by=by), size=EACH_WORD_BYTES)
 
 
 class LetGoHandler(OfArrays):
@@ -45,7 +47,7 @@ class LetGoHandler(OfArrays):
     @endpoint(ONE_OR_ARRAY, scope=None, query=ArrayQuery, statuses=STATUSES)
     async def post(self, id_: str, query: ArrayQuery) -> WorkloadView | WorkloadPage:
         """A paused workload may start; with `array` all of its array."""
-        return await self.act_on(id_, query, lambda it, by: LetGo(workload=it, by=by))
+        return await self.act_on(id_, query, lambda it, by: LetGo(workload=it, by=by), size=EACH_WORD_BYTES)
 
 
 class ChainHandler(OfArrays):
@@ -55,8 +57,13 @@ class ChainHandler(OfArrays):
     async def post(self, id_: str, query: ArrayQuery, body: ChainBody) -> WorkloadView | WorkloadPage:
         """What a queued job comes after from now on, and nothing else; never itself, over whatever others."""
         check_after(body.after)
-        past = await past_of(self.loop, body.after, self.caller)
-        return await self.act_on(id_, query, lambda it, by: Chain(workload=it, by=by, after=body.after, past=past))
+        past = await Parents(self.loop, self.caller).past(body.after)
+        return await self.act_on(
+            id_,
+            query,
+            lambda it, by: Chain(workload=it, by=by, after=body.after, past=past),
+            size=EACH_WORD_BYTES + len(body.after) * EACH_LINK_BYTES,
+        )
 
 
 class ReprioritiseHandler(Base):

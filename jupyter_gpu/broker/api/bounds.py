@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import msgspec
 
 from ... import notifying
-from ...core.arrays import grown_bytes, unfilled_bytes
+from ...core.arrays import grown_bytes, made_words, unfilled_bytes
 from ...environment import MOST_TOTAL_BYTES, unpacked
 from ...errors import InvalidAsk, LimitExceeded
 from ...model import DEEPEST, Dependency, JobSpec, SubmitBody, World, is_deep
@@ -35,7 +35,10 @@ MOST_QUEUED_BYTES = 256 << 20
 LIGHT_BYTES = 8 << 10
 #: One job comes after so many others or arrays, and one array has so many jobs and of each so many parameters.
 MOST_AFTER = 100
-MOST_MEMBERS = 10_000
+MOST_MEMBERS = 5_000
+#: All of an array together: so many words and variables, and so many that are put together for one of it alone.
+MOST_MEMBERS_WORDS = 2_000_000
+MOST_MADE_WORDS = 100_000
 MOST_PARAMETERS = 64
 LONGEST_PARAMETER = 4096
 LONGEST_WORD = 200
@@ -90,6 +93,8 @@ def check_spec(spec: JobSpec) -> None:
             f"spec.parameters: lists and objects lie more than {DEEPEST} deep in each other.",
             hint="Put it into a file.",
         )
+    for what, text in _packed(spec):
+        unpacked(text, what)
     notifying.check(spec.notify, spec.notify_on)
     size = sum(len(name) + len(text) for name, text in spec.recorded.items())
     if len(spec.recorded) > MOST_RECORDED or size > MOST_RECORDED_BYTES:
@@ -105,6 +110,14 @@ def check_spec(spec: JobSpec) -> None:
         )
 
 
+def _packed(spec: JobSpec) -> Iterator[tuple[str, str]]:
+    """What is read back as bytes and looked at nowhere else, by name."""
+    yield from ((f"recorded.{name}", text) for name, text in spec.recorded.items())
+    yield from (("mounts", text) for text in spec.mounts)
+    if spec.image is not None:
+        yield "image", spec.image
+
+
 def check_batch(body: SubmitBody) -> None:
     """Refuse more to come after, and larger arrays, than anybody means; and values that would break a terminal."""
     check_after(body.after)
@@ -112,6 +125,8 @@ def check_batch(body: SubmitBody) -> None:
         raise LimitExceeded(
             f"The array has {len(body.array)} jobs; {MOST_MEMBERS} are the most.", hint="Submit several arrays."
         )
+    if body.spec is not None and body.array:
+        _check_members_words(body.spec, body.array)
     if body.spec is not None and (grown := grown_bytes(body.spec, body.array)) > MOST_TOTAL_BYTES:
         raise LimitExceeded(
             f"One of the array would have {grown} bytes more than what they have in common; {MOST_TOTAL_BYTES} are the "
@@ -135,6 +150,21 @@ def check_batch(body: SubmitBody) -> None:
                 raise InvalidAsk(
                     f"The array's {name} holds control characters: {text[:60]!a}.", hint="Put it into a file."
                 )
+
+
+def _check_members_words(spec: JobSpec, array: Sequence[Mapping[str, str]]) -> None:
+    words, made = made_words(spec, array)
+    if words > MOST_MEMBERS_WORDS:
+        raise LimitExceeded(
+            f"All of the array would have {words} words and variables; {MOST_MEMBERS_WORDS} are the most.",
+            hint="Pass long lists in a file, or submit a smaller array.",
+        )
+    if made > MOST_MADE_WORDS:
+        raise LimitExceeded(
+            f"All of the array would have {made} words and variables with values of their own; {MOST_MADE_WORDS} are "
+            "the most.",
+            hint="Name parameters in fewer words, let the job read a file by its index, or submit a smaller array.",
+        )
 
 
 def check_after(after: Sequence[Dependency]) -> None:

@@ -40,15 +40,21 @@ class TooMuchLately(LimitExceeded):
     answered = 429
 
 
-def size_of(body: SubmitBody | Submit) -> int:
+#: What a word about one that is there takes: that it is paused, or comes after something else.
+EACH_WORD_BYTES = 256
+EACH_LINK_BYTES = 32
+
+
+def size_of(body: SubmitBody | Submit, *, is_dry: bool = False) -> int:
     """What a submission takes in the log; the copy of its script is bounded where it is kept.
 
-    Each of an array is written down whole, and counts as the longest of them.
+    Each of an array is written down whole, and counts as the longest of them. What is only tried counts as one: it
+    takes no room, but nobody tries for ever.
     """
     if body.spec is None:
         return EACH_BYTES
     more = grown_bytes(body.spec, body.array) + unfilled_bytes(body.spec, body.array)
-    return (EACH_BYTES + len(msgspec.json.encode(body.spec)) + more) * max(1, len(body.array))
+    return (EACH_BYTES + len(msgspec.json.encode(body.spec)) + more) * (1 if is_dry else max(1, len(body.array)))
 
 
 class Room:
@@ -61,11 +67,8 @@ class Room:
         self._looked_at = float("-inf")
         self._free_bytes: int | None = None
 
-    def take(self, owner: str, size: int, *, is_dry: bool = False) -> None:
-        """Count a submission; refuse it where its owner has submitted too much lately, or the disk is almost full.
-
-        One that is only tried is refused likewise, and takes nothing.
-        """
+    def take(self, owner: str, size: int) -> None:
+        """Count a submission; refuse it where its owner has submitted too much lately, or the disk is almost full."""
         self._look()
         if self._is_short:
             raise StoreUnavailable(
@@ -82,8 +85,7 @@ class Room:
                 f"more than {format_bytes(MOST_BYTES)}: all of it is kept on the broker's disk.",
                 hint=f"Put long texts into files that the job reads, or submit it again in {wait}.",
             )
-        if not is_dry:
-            self._used[owner] = (used + size, now)
+        self._used[owner] = (used + size, now)
 
     def tell(self, alerts: Alerts) -> None:
         """Let operators know for as long as new work is refused for want of space."""

@@ -37,6 +37,7 @@ from ..recurring import Calendar, own_timezone
 from . import views
 from .base import Base, endpoint
 from .bounds import MOST_BYTES
+from .parents import Parents
 from .room import size_of
 from .scripts import LARGEST_BYTES, copies_of
 from .submit import read_submission
@@ -69,12 +70,21 @@ class AskQuery(SubmitQuery, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 class Accepting(Base):
     """A handler that takes submissions."""
 
+    _parents: Parents | None = None
+
     async def check(self, body: SubmitBody, key: str | None, keep: tuple[str, ...], *, is_dry: bool = False) -> Submit:
         """Make a command of one ask, or refuse it. One that is only tried leaves nothing behind."""
         self.must_have(Scope.RESERVE if body.kind is Kind.RESERVATION else Scope.SUBMIT)
-        self.application.room.take(self.caller.name, size_of(body), is_dry=is_dry)
+        self.application.room.take(self.caller.name, size_of(body, is_dry=is_dry))
         scripts, looks = None if is_dry else self.application.scripts, self.application.looks
-        return await read_submission(self.loop, scripts, looks, body, self.caller, key=key, keep=keep)
+        return await read_submission(self.loop, scripts, looks, body, self.parents, key=key, keep=keep)
+
+    @property
+    def parents(self) -> Parents:
+        """What the jobs of this request come after."""
+        if self._parents is None:
+            self._parents = Parents(self.loop, self.caller)
+        return self._parents
 
     async def accept(self, command: Submit) -> Workload:
         """Have it decided and committed; of an array the first is the answer."""

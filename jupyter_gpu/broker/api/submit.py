@@ -23,7 +23,7 @@ from ..engines import procs
 from .account import Account, Looks, uid_of
 from .bounds import LIGHT_BYTES, check_batch, check_key, check_queued, check_spec, check_word, check_words
 from .containers import with_container
-from .parents import past_of
+from .parents import Parents
 from .records import with_copies_of
 from .scripts import Kept, Scripts, check_record, check_script
 
@@ -45,7 +45,7 @@ async def read_submission(
     scripts: Scripts | None,
     looks: Looks,
     body: SubmitBody,
-    caller: Caller,
+    parents: Parents,
     *,
     key: str | None,
     keep: tuple[str, ...],
@@ -55,13 +55,14 @@ async def read_submission(
     Who gets a command with a script copy says `scripts.done` when it is decided. Without `scripts` it is only tried:
     it is checked likewise, and nothing is kept.
     """
+    caller = parents.caller
     check_key(key)
     check_body(loop.world, body, caller)
     if body.again is not None:
         body = await with_copies_of(loop, body, caller)
     check_what_runs(body)
     body = with_profile(loop.world.policy, body)
-    past = await past_of(loop, body.after, caller)
+    past = await parents.past(body.after)
     holder = None if body.holder is None else await known_holder(body.holder, caller)
     spec = None
     if body.spec is not None:

@@ -27,14 +27,27 @@ class OfArrays(Base):
     """The base of what may be said of a whole array."""
 
     async def act_on(
-        self, text: str, query: ArrayQuery, make: Callable[[int, str], Command], *, only_waiting: bool = True
+        self,
+        text: str,
+        query: ArrayQuery,
+        make: Callable[[int, str], Command],
+        *,
+        only_waiting: bool = True,
+        size: int = 0,
     ) -> WorkloadView | WorkloadPage:
-        """Have a command about one decided, or about all of its array, and show what came of it."""
+        """Have a command about one decided, or about all of its array, and show what came of it.
+
+        `size` is what it writes down of each; 0 for what ends work, which is never refused for want of room.
+        """
         if not query.array:
+            if size:
+                self.application.room.take(self.caller.name, size)
             return await self.act(text, make)
         it = await self.find(text)
         self.must_own(it)
         ids = range(it.id, it.id + 1) if it.member is None else it.member.ids
+        if size:
+            self.application.room.take(self.caller.name, size * len(ids))
         # Whichever is named stands for all of them: the first may be over, and forgotten, long before the last.
         known = next((id_ for id_ in ids if id_ in self.loop.world.workloads), None)
         if known is None:

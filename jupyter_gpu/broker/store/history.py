@@ -57,6 +57,15 @@ _LIVES_TOGETHER = 2_000
 _LIVES_BYTES = 512 << 10
 
 
+#: As `core.chains.is_lost` says it, of the columns first: a body is large.
+_FIRST_LOST = """
+    SELECT body FROM workloads WHERE id BETWEEN :first AND :last AND state = 'ended' AND CASE WHEN :ok
+        THEN end <> 'succeeded'
+        ELSE end IN ('cancelled', 'dependency-unmet') AND coalesce(json_extract(body, '$.attempt'), 0) = 0 END
+    ORDER BY id LIMIT 1
+"""
+
+
 class History:
     """The half of a store that only reads, and only what is over."""
 
@@ -106,6 +115,13 @@ class History:
         asked = json.dumps(sorted(ids))
         with said_plainly(self.path):
             return dict(self._db.execute(_OWNERS, (asked,)).fetchall())
+
+    def first_lost(self, first: int, last: int, *, ok: bool) -> Workload | None:
+        """The first of an array that has ended in a way that does not meet a dependency on it."""
+        asked = {"first": first, "last": last, "ok": ok}
+        with said_plainly(self.path):
+            row = self._db.execute(_FIRST_LOST, asked).fetchone()
+            return None if row is None else decode_workload(row[0])
 
     def workloads(
         self,
