@@ -114,7 +114,9 @@ class Face:
         """Write the one JSON document of a `--json` command."""
         import msgspec
 
-        self.write(msgspec.json.format(msgspec.json.encode(thing), indent=2).decode() + "\n")
+        text = msgspec.json.format(msgspec.json.encode(thing), indent=2).decode()
+        # A terminal can be steered by more than is printed, and JSON has another way to say the same.
+        self.write((escaped(text) if self.out.is_terminal else text) + "\n")
 
     def write(self, text: str) -> None:
         """Write text as it is."""
@@ -319,3 +321,14 @@ def at_end_of_pipe() -> None:
 
     with contextlib.suppress(OSError, ValueError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def escaped(text: str) -> str:
+    """The same JSON, in which nothing can steer a terminal."""
+    if text.replace("\n", "").isprintable():
+        return text
+    return "".join(char if char.isprintable() or char == "\n" else _escape(char) for char in text)
+
+
+def _escape(char: str) -> str:
+    return "\\u007f" if char == "\x7f" else json.dumps(char)[1:-1]

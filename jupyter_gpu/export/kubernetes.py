@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from typing import Any
 
@@ -32,7 +33,16 @@ def kubernetes(it: Work) -> str:
         spec |= {"completionMode": "Indexed", "completions": count, "parallelism": min(it.at_most or count, count)}
     spec["template"] = {"metadata": {"labels": {"app": it.name}}, "spec": _pod(it)}
     document = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": it.name}, "spec": spec}
-    return "\n".join([*heading(it, *_notes(it)), msgspec.yaml.encode(document).decode()])
+    return "\n".join([*heading(it, *_notes(it)), _yaml(document)])
+
+
+def _yaml(document: dict[str, Any]) -> str:
+    """Write it as people do; where a terminal would be steered by it, with each word in quotes, and that escaped."""
+    plain = msgspec.yaml.encode(document).decode()
+    if plain.replace("\n", "").isprintable():
+        return plain
+    quoted = json.dumps(document, ensure_ascii=False, indent=2)  # is YAML too, but for the escapes that it has not
+    return "".join(char if char.isprintable() or char == "\n" else f"\\U{ord(char):08X}" for char in quoted) + "\n"
 
 
 def _notes(it: Work) -> Iterator[str]:

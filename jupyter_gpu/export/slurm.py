@@ -9,7 +9,12 @@ from ..training import EXIT_DO_NOT_RETRY, EXIT_REQUEUE
 from ..units import format_bytes
 from .work import NAME, One, Work, heading, text
 
-_READ_ONLY = ("UID", "EUID", "PPID", "BASHOPTS", "SHELLOPTS", "BASH_VERSINFO")
+#: What a shell refuses to set, gives another value, splits words by, or what this script means by the name.
+_NOT_FOR_SHELLS = (
+    *("UID", "EUID", "PPID", "BASHOPTS", "SHELLOPTS", "BASH_VERSINFO", "BASH_ARGV0", "BASHPID", "BASH_COMMAND"),
+    *("BASH_SUBSHELL", "DIRSTACK", "FUNCNAME", "EPOCHREALTIME", "EPOCHSECONDS", "GROUPS", "LINENO", "PIPESTATUS"),
+    *("RANDOM", "SECONDS", "SRANDOM", "_", "IFS", "command"),
+)
 _DAY, _HOUR, _MINUTE = 86_400, 3_600, 60
 _MIB = 1 << 20
 #: The most that sbatch takes for --signal.
@@ -81,7 +86,7 @@ def _exports(variables: Mapping[str, str]) -> Iterator[str]:
 
 
 def _is_settable(name: str) -> bool:
-    return NAME.fullmatch(name) is not None and name not in _READ_ONLY
+    return NAME.fullmatch(name) is not None and name not in _NOT_FOR_SHELLS
 
 
 def _command(it: Work) -> Iterator[str]:

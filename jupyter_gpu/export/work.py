@@ -160,25 +160,27 @@ def must_be_text(what: str, *words: str) -> None:
 
 def heading(it: Work, *more: str) -> Iterator[str]:
     """What stands at the head of each file: what it is, and where the rest of what ran can be had."""
+    yield from (f"# {safe(line)}" for line in (*_said(it), *more))
+
+
+def _said(it: Work) -> Iterator[str]:
     what = it.title if not it.is_array else f"{it.title}, an array of {len(it.jobs)}"
-    yield f"# What {what} ran, as it was recorded when it was submitted."
+    yield f"What {what} ran, as it was recorded when it was submitted."
     recorded = {name: safe(text(value)) for name, value in it.spec.recorded.items()}
     if commit := recorded.get("git_commit"):
         branch = f" of branch {recorded['git_branch']}" if "git_branch" in recorded else ""
         where = f", {recorded['git_remote']}" if "git_remote" in recorded else ""
-        yield f"# Commit {commit}{branch}{where}."
+        yield f"Commit {commit}{branch}{where}."
         if recorded.get("git_dirty", "no") != "no":
-            yield f"# Not all was committed ({recorded['git_dirty']}): `jupyter gpu show {it.id} --diff`."
+            yield f"Not all was committed ({recorded['git_dirty']}): `jupyter gpu show {it.id} --diff`."
     if it.spec.script_index is not None:
-        yield f"# The script is what lies in the folder now; what ran then prints `jupyter gpu show {it.id} --script`."
+        yield f"The script is what lies in the folder now; what ran then prints `jupyter gpu show {it.id} --script`."
     for dependency in it.after:
-        yield f"# It came after job {dependency.workload}" + (", if that succeeded." if dependency.ok else ".")
+        yield f"It came after job {dependency.workload}" + (", if that succeeded." if dependency.ok else ".")
     if it.ask.memory_bytes is not None:
-        yield "# It had a part of a shared GPU; here it gets a whole one."
+        yield "It had a part of a shared GPU; here it gets a whole one."
     if it.left_out:
-        yield f"# Left out, since they say where something lies on this machine: {', '.join(map(safe, it.left_out))}."
-    for line in more:
-        yield f"# {line}"
+        yield f"Left out, since they say where something lies on this machine: {', '.join(map(safe, it.left_out))}."
 
 
 def case_of(it: Work, variable: str, first: int) -> str:

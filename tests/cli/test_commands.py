@@ -99,6 +99,17 @@ def test_json_is_exactly_one_document(gpu, command, document):
     assert result.err == ""
 
 
+def test_json_steers_no_terminal(gpu):
+    """What somebody's name would make of it is escaped where people sit, and stays as it is in a pipe."""
+    name = "a\u202eb\x9b31m\x7f\U000e0041é"
+    gpu.client.answers["workload 7"] = workload(7, name=name)
+    for gpu.tty in (False, True):
+        out = gpu("show", "7", "--json").out
+        assert msgspec.json.decode(out, type=WorkloadView).name == name
+        assert out.replace("\n", "").isprintable() is gpu.tty
+        assert "é" in out
+
+
 def test_every_verb_has_json():
     """No verb lacks --json, save the one that prints a script for a shell."""
     verbs = {verb for verbs in VERBS.values() for verb in verbs} - {"completion"}

@@ -163,7 +163,23 @@ def test_what_is_no_utf_8_is_refused():
 
 def test_its_head_is_a_comment():
     """Whatever stands in names and records."""
-    it = a_job("x", name="a\nkind: Pod", after=(Dependency(workload=3),), recorded={"git_commit": "abc\nkind: Pod"})
+    odd = {"A_TOKEN\nkind: Pod": "x"}  # a secret's name is said, and its value is not
+    it = a_job(
+        "x",
+        environment=odd,
+        name="a\nkind: Pod",
+        after=(Dependency(workload=3),),
+        recorded={"git_commit": "abc\nkind: Pod"},
+    )
     lines = kubernetes(work(it)).splitlines()
     assert "# It came after job 3." in lines
     assert all(line.startswith("#") for line in lines[: lines.index("apiVersion: batch/v1")])
+
+
+@pytest.mark.parametrize("word", ["a\u202eb", "\x9b31m", "\x7f", "\U0001f469\U000e0041\u202e$x"])
+def test_nothing_in_it_steers_a_terminal(word):
+    """It is printed where nobody names a file; it says the same all the same."""
+    text = kubernetes(work(a_job("x", word, environment={"A": word}, recorded={"git_commit": word})))
+    assert text.replace("\n", "").isprintable()
+    (it,) = msgspec.yaml.decode(text)["spec"]["template"]["spec"]["containers"]
+    assert it["command"] == ["x", word.replace("$", "$$")]

@@ -95,9 +95,26 @@ def test_bytes_that_are_no_text_arrive_too(beside):
 @pytest.mark.parametrize("value", HOSTILE)
 def test_every_variable_arrives_as_it_was(beside, value):
     """Also under a name that a shell cannot set, or may not."""
-    names = {"MINE": value, "odd.name": value, "UID": value}
+    names = dict.fromkeys(("MINE", "odd.name", "UID", "RANDOM", "command"), value)
     found = told(play(slurm(work(a_job(*teller(beside), folder=str(beside), environment=names))), beside).stdout)
     assert {name: found.variables[name.encode()] for name in names} == dict.fromkeys(names, value.encode())
+
+
+def test_no_variable_of_a_job_splits_its_words(beside):
+    """A shell takes words apart where IFS says so, bytes of others in the middle among them."""
+    names = {"IFS": b"\xff\xfe\x80$="}
+    job = a_job(
+        *teller(beside),
+        "a=b",
+        "$x",
+        "\u202e",
+        b"\xc3\xa9\xff",
+        folder=str(beside),
+        environment={"IFS": pack_bytes(names["IFS"])},
+    )
+    found = told(play(slurm(work(job)), beside).stdout)
+    assert found.words == [b"a=b", b"$x", "\u202e".encode(), b"\xc3\xa9\xff"]
+    assert found.variables[b"IFS"] == names["IFS"]
 
 
 def test_the_jobs_of_an_array_run_their_own_commands(beside):
