@@ -36,6 +36,7 @@ MOMENTS = ("started", "starts-soon", "preempted", "hung", "ended", "failed", "le
 MOST_TARGETS = 5
 LONGEST_TARGET = 2000
 MOST_FILE_BYTES = 64 << 10
+LONGEST_VARIABLE_BYTES = 64 << 10
 #: One try may take so long; then it is tried again after these pauses.
 TRY_SECONDS = 15.0
 PAUSES_SECONDS = (2.0, 8.0)
@@ -214,7 +215,9 @@ def _tell(target: str, message: Message) -> tuple[str, bool]:
         return _post(target, message)
     text = msgspec.json.encode(message).decode() + "\n"
     newest = message.news[-1]
-    said: dict[str, Any] = {"TEXT": message.text, "WHAT": newest.what, "WORKLOAD": newest.workload}
+    # The kernel takes no longer variable than 128 KiB; the document on standard input is whole.
+    words_said = message.text.encode("utf-8", "replace")[:LONGEST_VARIABLE_BYTES].decode("utf-8", "ignore")
+    said: dict[str, Any] = {"TEXT": words_said, "WHAT": newest.what, "WORKLOAD": newest.workload}
     environ = {**os.environ, **{f"JUPYTER_GPU_NEWS_{name}": str(value) for name, value in said.items()}}
     words = shlex.split(target)
     done = spawn.run(words, TRY_SECONDS, text=text, environ=environ)
@@ -231,12 +234,15 @@ def _post(url: str, message: Message) -> tuple[str, bool]:
 
     place = urlsplit(url).hostname or ""
     try:
-        answer = httpx.post(
+        # The answer's words are let go unread: they may have no end.
+        with httpx.stream(
+            "POST",
             url,
             content=msgspec.json.encode(message),
             headers={"Content-Type": "application/json", "User-Agent": "jupyter-gpu"},
             timeout=TRY_SECONDS,
-        )
+        ) as answer:
+            pass
     except httpx.HTTPError as error:
         return f"{place} cannot be reached: {str(error) or type(error).__name__}", False
     if answer.is_success:

@@ -2,7 +2,7 @@
 
 The log is read on from where it was told last, and that place is kept in the store: what happened while the broker was
 down, or just before it was killed, is told by the next one. Each piece of news has an id, so that who is told twice can
-see it. One message at a time goes to one target of one owner, and takes along all that has come up meanwhile, so an
+see it. One message at a time goes to one owner (see `turns`), and takes along all that has come up meanwhile, so an
 array of a thousand is some messages and not a thousand.
 """
 
@@ -10,11 +10,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import logging
 import os
 import sys
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from urllib.parse import urlsplit
 
 import msgspec
@@ -26,33 +29,33 @@ from ..core.outlook import expected_start_at
 from ..errors import GpuError
 from ..model import JobSpec, Kind, Recurring, Workload, unpack_bytes
 from ..notifying import Errand, Message, News
+from .engines import errand
 from .engines.accounts import Accounts
 from .store.store import Record, Store
+from .turns import Key, Turns
 
 if TYPE_CHECKING:
     from .loop import Loop
 
 log = logging.getLogger(__name__)
 
+T = TypeVar("T")
+
 MARK = "told"
-#: So many processes at once; one more that hangs keeps nobody else.
-MOST_AT_ONCE = 4
 #: The process itself tries for less.
 ERRAND_SECONDS = 90.0
 COMMAND_SECONDS = 10.0
 #: So much news in one message; of more than that the rest is counted.
 MOST_NEWS = 50
-#: So much waits for one target; a target that takes none must not fill the memory.
-MOST_PENDING = 1000
 #: News older than this is no news: a broker that was down for a week does not wake anybody for it.
 OLD_SECONDS = 86_400.0
 SOON_SECONDS = 600.0
 #: Who is served at once needs not be told that it will be.
 WAITED_SECONDS = 60.0
-_READ_TOGETHER = 500
-
-#: Whom a target belongs to, and the target: "" is the admin's command.
-Key = tuple[str, str, str]
+#: The mark is moved on at least so often, so that the next broker has little to look back at.
+MARK_EVENTS = 1000
+MARK_SECONDS = 60.0
+_READ_TOGETHER = 200
 
 
 class _Whose(NamedTuple):
@@ -78,37 +81,65 @@ class _Due(NamedTuple):
 class Notifier:
     """All that is still to be told, and the processes that tell."""
 
-    def __init__(self, loop: Loop, *, command: Sequence[str] = ()) -> None:
-        self._loop, self._command = loop, tuple(command)
+    def __init__(
+        self, loop: Loop, *, command: Sequence[str] = (), for_errands: Callable[[], Mapping[str, Any]] = dict
+    ) -> None:
+        self._loop, self._command, self._for_errands = loop, tuple(command), for_errands
         self._accounts = Accounts()
-        self._pending: dict[Key, list[_Due]] = {}
-        self._running: dict[Key, asyncio.Task[None]] = {}
-        self._turn = asyncio.Semaphore(MOST_AT_ONCE)
+        self._turns: Turns[_Due] = Turns(time.monotonic)
+        self._running: set[asyncio.Task[None]] = set()
+        self._looking_back: asyncio.Task[None] | None = None
         self._soon: set[tuple[int, int]] = set()
-        #: All events up to this one were looked at, and up to that one were told.
+        #: All events up to this one were looked at, but for what is still to be looked back at; up to that one all were
+        #: told, and so it is written since then.
         self._looked_at = 0
+        self._back_from: int | None = None
         self._told = 0
+        self._marked_at = time.monotonic()
         self._is_closed = False
 
     async def start(self) -> None:
-        """Take up what the broker before this one did not tell."""
-        newest = self._loop.world.revision
+        """Tell from now on, and beside it what the broker before this one did not."""
         mark = await self._loop.read(lambda store: store.mark(MARK))
-        self._looked_at = self._told = newest if mark is None else min(mark, newest)
-        while self._looked_at < newest and (records := await self._loop.read(self._next_records)):
-            for record in records:
-                await self._look_back(record)
+        newest = self._looked_at = self._loop.world.revision
         self._loop.on_commit = self.hear
+        self._told = -1 if mark is None else min(mark, newest)
+        if 0 <= self._told < newest:
+            self._back_from = self._told
+            self._looking_back = asyncio.ensure_future(self._look_back(newest))
+        await self._keep_mark()
 
-    def _next_records(self, store: Store) -> list[Record]:
-        return store.events_since(self._looked_at, _READ_TOGETHER)
+    async def _look_back(self, newest: int) -> None:
+        """Read on from where it was told last; who asks for something meanwhile does not wait for that."""
+        try:
+            while (self._back_from or 0) < newest and (found := await self._loop.read(self._next_records)):
+                for record, it in found:
+                    self._back_from = record.number
+                    if record.number <= newest and record.event.at >= self._loop.now() - OLD_SECONDS:
+                        id_ = getattr(record.event, "workload", -1)
+                        self._take(self._loop.world.workloads.get(id_) or it, record)
+                await self._keep_mark(at_least=MARK_EVENTS)
+        except GpuError as error:
+            log.warning("what the broker before did not tell is told by the next one: %s", error)
+            return
+        self._back_from = None
+        await self._keep_mark()
+
+    def _next_records(self, store: Store) -> list[tuple[Record, Workload | None]]:
+        """The next ones with their workloads, which stand otherwise by now, and may be in the store alone."""
+        records = store.events_since(self._back_from or 0, _READ_TOGETHER)
+        ids = {getattr(record.event, "workload", -1) for record in records} - self._loop.world.workloads.keys()
+        known = {id_: store.workload(id_) for id_ in ids if id_ > 0}
+        return [(record, known.get(getattr(record.event, "workload", -1))) for record in records]
 
     async def close(self) -> None:
         """Wait for nobody; what was not told is told by the next broker."""
         self._is_closed = True
-        for task in self._running.values():
+        tasks = [*self._running, *([self._looking_back] if self._looking_back else [])]
+        for task in tasks:
             task.cancel()
-        await asyncio.gather(*self._running.values(), return_exceptions=True)
+        await asyncio.gather(*tasks, return_exceptions=True)
+        errand.end_all()
         with contextlib.suppress(GpuError):
             await self._keep_mark()
 
@@ -119,16 +150,13 @@ class Notifier:
             it = self._loop.world.workloads.get(getattr(record.event, "workload", -1))
             self._take(it, record)
 
-    async def _look_back(self, record: Record) -> None:
-        """What was committed long ago: its workload stands otherwise by now, and may be in the store alone."""
-        self._looked_at = record.number
-        if record.event.at < self._loop.now() - OLD_SECONDS:
-            return
-        id_ = getattr(record.event, "workload", -1)
-        it = self._loop.world.workloads.get(id_)
-        if it is None and id_ > 0:
-            it = await self._loop.read(lambda store: store.workload(id_))
-        self._take(it, record)
+    async def keep_up(self) -> None:
+        """Now and then: whom it is time for again, who is to start soon, and how far all was told."""
+        self.look_ahead()
+        self._go()
+        with contextlib.suppress(GpuError):
+            is_due = time.monotonic() - self._marked_at >= MARK_SECONDS
+            await self._keep_mark(at_least=1 if is_due else MARK_EVENTS)
 
     def look_ahead(self) -> None:
         """Who is expected to start soon."""
@@ -173,50 +201,53 @@ class Notifier:
         targets = whose.spec.notify if is_wanted(told, whose.spec.notify_on) else ()
         keys = [(whose.owner, whose.account, target) for target in targets]
         for key in [*keys, *([("", "", "")] if self._command else [])]:
-            pending = self._pending.setdefault(key, [])
-            if len(pending) < MOST_PENDING:
-                pending.append(_Due(number, news, whose.spec.environment))
-            self._go(key)
+            if not self._turns.put(key, _Due(number, news, whose.spec.environment)):
+                log.warning("so much news waits for %s that this is left out: %s", key[0] or "the admin", told.text)
+        self._go()
 
-    def _go(self, key: Key) -> None:
-        if key in self._running or self._is_closed or not self._pending.get(key):
-            return
-        task = asyncio.ensure_future(self._tell(key))
-        self._running[key] = task
-        task.add_done_callback(lambda _: self._gone(key))
+    def _go(self) -> None:
+        """Tell whoever's turn it is."""
+        while not self._is_closed and (turn := self._turns.take()) is not None:
+            task = asyncio.ensure_future(self._tell(*turn))
+            self._running.add(task)
+            task.add_done_callback(self._gone)
 
-    def _gone(self, key: Key) -> None:
-        self._running.pop(key, None)
-        if not self._pending.get(key):
-            self._pending.pop(key, None)
-        self._go(key)
+    def _gone(self, task: asyncio.Task[None]) -> None:
+        self._running.discard(task)
+        self._go()
 
     # -- the telling
 
-    async def _tell(self, key: Key) -> None:
-        async with self._turn:
-            batch = self._pending[key].copy()
-            message = _message([due.news for due in batch])
-            try:
-                await (self._tell_user(key, message, batch[-1].environment) if key[2] else self._tell_admin(message))
-            except Exception:  # a fault of ours must not keep what comes later
-                log.exception("cannot tell %s of its jobs", key[0] or "the admin's command")
-            del self._pending[key][: len(batch)]
+    async def _tell(self, key: Key, batch: list[_Due]) -> None:
+        message, was_told = _message([due.news for due in batch]), False
+        try:
+            if key[2]:
+                was_told = await self._tell_user(key, message, batch[-1].environment)
+            else:
+                was_told = await self._tell_admin(message)
+        except Exception:  # a fault of ours must not keep what comes later
+            log.exception("cannot tell %s of its jobs", key[0] or "the admin's command")
+        self._turns.done(key, len(batch), failed=not was_told)
         with contextlib.suppress(GpuError):
             await self._keep_mark()
 
-    async def _tell_user(self, key: Key, message: Message, environment: Mapping[str, str]) -> None:
+    async def _tell_user(self, key: Key, message: Message, environment: Mapping[str, str]) -> bool:
         owner, account, target = key
         environ, user = await self._who(account, environment)
-        errand = msgspec.json.encode(Errand(to=target, message=message)).decode()
+        await self._loop.sights.knows_devices()  # from which it is kept
+        text = msgspec.json.encode(Errand(to=target, message=message)).decode()
         argv = [sys.executable, "-m", "jupyter_gpu.notifying"]
-        done = await asyncio.to_thread(
-            spawn.run, argv, ERRAND_SECONDS, text=errand, cwd="/", environ=environ, user=user
-        )
-        why = "it did not end in time" if done.exit_code is None else done.errors.strip().rpartition("\n")[2][:500]
-        self._note(message, "" if done.exit_code == 0 else f"by {_named(target)}: {why}")
-        if done.exit_code != 0:
+        tell = functools.partial(
+            errand.run, argv, environ, ERRAND_SECONDS,
+            user=user, text=text, fence=self._for_errands(), is_heard=False,
+        )  # fmt: skip
+        code, _, errors = await _on_a_thread_of_its_own(tell)
+        last = errors.strip().rpartition("\n")[2]
+        why = "it did not end in time" if code is None else _clean(last)
+        self._note(message, "" if code == 0 else f"by {_named(target)}: {why}")
+        if code != 0:
             log.warning("%s was not told by %s: %s. It was: %s", owner, _named(target), why, message.news[-1].text)
+        return code == 0
 
     def _note(self, message: Message, untold: str) -> None:
         """Keep why the last word did not arrive, for whoever looks at the job."""
@@ -228,31 +259,61 @@ class Notifier:
         for id_ in [id_ for id_ in kept if id_ not in known]:
             del kept[id_]
 
-    async def _who(self, account: str, given: Mapping[str, str]) -> tuple[dict[str, str], spawn.User | None]:
+    async def _who(
+        self, account: str, given: Mapping[str, str]
+    ) -> tuple[dict[str, str], tuple[int, int, Sequence[int]] | None]:
         """As whom, and with which variables: those that the job itself was submitted with, and no GPU."""
         who = await self._accounts.find(account)
         text = {name: unpack_bytes(value).decode("utf-8", "surrogateescape") for name, value in given.items()}
         base = {"PATH": os.defpath, "PYTHONSAFEPATH": "1", "CUDA_VISIBLE_DEVICES": ""}
         # Its interpreter is ours, not the job's.
         kept = {name: value for name, value in text.items() if not name.startswith(("PYTHON", "LD_"))}
-        user = None if who.uid is None or who.gid is None else spawn.User(who.uid, who.gid, who.groups)
+        user = None if who.uid is None or who.gid is None else (who.uid, who.gid, who.groups)
         return base | (kept | who.environment if user is not None else who.environment | kept), user
 
-    async def _tell_admin(self, message: Message) -> None:
+    async def _tell_admin(self, message: Message) -> bool:
+        is_told = True
         for news in message.news:
             text = msgspec.json.encode(news).decode() + "\n"
             done = await asyncio.to_thread(spawn.run, self._command, COMMAND_SECONDS, text=text)
             if done.exit_code != 0:
-                how = "did not end in time" if done.exit_code is None else f"failed: {done.errors}"
-                log.error("the notify command %s %s", self._command[0], how.strip())
+                is_told = False
+                how = "did not end in time" if done.exit_code is None else f"failed: {_clean(done.errors)}"
+                log.error("the notify command %s %s", self._command[0], how)
+        return is_told
 
-    async def _keep_mark(self) -> None:
-        """All before the oldest that is still to be told was told."""
-        waiting = [due.number for pending in self._pending.values() for due in pending if due.number]
+    async def _keep_mark(self, at_least: int = 1) -> None:
+        """All before the oldest that is still to be told was told. Written once that is so many events on."""
+        waiting = [due.number for due in self._turns.all() if due.number]
         told = min(waiting, default=self._looked_at + 1) - 1
-        if told > self._told:
-            self._told = told
+        if self._back_from is not None:
+            told = min(told, self._back_from)
+        if told >= self._told + at_least:
+            self._told, self._marked_at = told, time.monotonic()
             await self._loop.read(lambda store: store.set_mark(MARK, told))
+
+
+async def _on_a_thread_of_its_own(run: Callable[[], T]) -> T:
+    """Those that all share must not wait for programs of users; and nobody waits for it at our end."""
+    running = asyncio.get_running_loop()
+    answer: asyncio.Future[T] = running.create_future()
+
+    def end(found: T) -> None:
+        if not answer.cancelled():
+            answer.set_result(found)
+
+    def work() -> None:
+        found = run()
+        with contextlib.suppress(RuntimeError):  # the broker has stopped meanwhile
+            running.call_soon_threadsafe(end, found)
+
+    threading.Thread(target=work, name="tells", daemon=True).start()
+    return await answer
+
+
+def _clean(words: str) -> str:
+    """A user's words as they may stand in a log."""
+    return "".join(it if it.isprintable() else " " for it in words.strip())[:500]
 
 
 def _named(target: str) -> str:

@@ -107,7 +107,7 @@ class Broker:
                 await engine.start(lambda _: loop.wake())
             await loop.start()
             stack.push_async_callback(loop.close)
-            await self._begin_to_tell(loop, stack)
+            await self._begin_to_tell(loop, engine, stack)
             watch = Watch(loop, Telemetry(app.source()), attempts=str(app.state_folder / "attempts"))
             reconciler = Reconciler(loop, {"local": engine}, watch)
             await watch.start()
@@ -126,12 +126,12 @@ class Broker:
             log.info("serving %s devices at %s", len(loop.world.devices), app.socket_path)
             await self._until_stopped(loop, api, doors)
 
-    async def _begin_to_tell(self, loop: Loop, stack: contextlib.AsyncExitStack) -> None:
+    async def _begin_to_tell(self, loop: Loop, engine: LocalEngine, stack: contextlib.AsyncExitStack) -> None:
         """Tell people of their jobs, first what the broker before this one did not, and look how far those are."""
         progress = ProgressReader(loop)
         progress.begin()
         stack.push_async_callback(progress.close)
-        self._notifier = Notifier(loop, command=self._app.notify_command)
+        self._notifier = Notifier(loop, command=self._app.notify_command, for_errands=engine.for_errands)
         await self._notifier.start()
         stack.push_async_callback(self._notifier.close)
 
@@ -249,7 +249,7 @@ class Broker:
         """Now and then: that we can be found, that the disk has room, and that nothing stays that nobody needs."""
         api.room.tell(api.loop.alerts)
         if self._notifier is not None:
-            self._notifier.look_ahead()
+            await self._notifier.keep_up()
         try:
             if doors.look():
                 log.warning("the socket %s was gone; it is there again", self._app.socket_path)

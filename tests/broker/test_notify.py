@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
+import signal
 import sys
 from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, HTTPServer
@@ -17,12 +19,14 @@ import pytest
 from jupyter_gpu import notifying, spawn
 from jupyter_gpu.broker.api.views import show
 from jupyter_gpu.broker.auth import account_name
+from jupyter_gpu.broker.engines import errand as broker_errand
 from jupyter_gpu.broker.loop import Loop
-from jupyter_gpu.broker.notify import MARK, MOST_NEWS, OLD_SECONDS, Notifier
+from jupyter_gpu.broker.notify import MARK, MARK_SECONDS, MOST_NEWS, OLD_SECONDS, Notifier
 from jupyter_gpu.core.advice import advice
 from jupyter_gpu.core.lifecycle import evolve
 from jupyter_gpu.core.news import is_wanted, news_of
 from jupyter_gpu.errors import InvalidAsk
+from jupyter_gpu.hearing import KEPT_BYTES
 from jupyter_gpu.model import (
     AddRecurring,
     Ask,
@@ -59,7 +63,7 @@ class Hook(HTTPServer):
     """A web hook that answers what it is told to, and keeps what it got."""
 
     def __init__(self, *statuses: int) -> None:
-        self.statuses, self.got = list(statuses), []
+        self.statuses, self.got, self.goes_on = list(statuses), [], False
         super().__init__(("127.0.0.1", 0), _Handler)
         Thread(target=self.serve_forever, daemon=True).start()
 
@@ -74,6 +78,9 @@ class _Handler(BaseHTTPRequestHandler):
         hook.got.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
         self.send_response(hook.statuses.pop(0) if hook.statuses else 200)
         self.end_headers()
+        with contextlib.suppress(OSError):
+            while hook.goes_on:
+                self.wfile.write(bytes(1 << 16))
 
     def log_message(self, *_: object) -> None:
         pass
@@ -132,6 +139,43 @@ def test_an_address_that_is_wrong_is_not_tried_again_and_its_secret_stays_out_of
 def test_a_command_that_is_not_there_is_said_in_words_and_not_tried_again(environ):
     """Its log has one line of it, and no bare exit code."""
     assert errand("nosuchcmd foo", environ) == (1, "", "there is no command 'nosuchcmd'\n")
+
+
+@pytest.mark.parametrize("stream", ["1", "2"])
+def test_a_command_that_writes_into_the_pipes_of_who_tells_fills_nobody(environ, stream):
+    """It is the same user's, so it can; the broker is not the one who keeps it."""
+    code, output, errors = broker_errand.run(
+        [sys.executable, "-m", "jupyter_gpu.notifying"],
+        environ,
+        60,
+        text=msgspec.json.encode(
+            Errand(to=f"sh -c 'head -c 100000000 /dev/zero > /proc/$PPID/fd/{stream}'", message=MESSAGE)
+        ).decode(),
+        is_heard=False,
+    )
+    assert code in (0, -signal.SIGKILL)
+    assert len(output) + len(errors) < 2 * KEPT_BYTES
+
+
+def test_the_words_are_cut_where_a_variable_cannot_hold_them(environ, tmp_path):
+    """Fifty pieces of news may be long; the document is whole all the same."""
+    out, program = tmp_path / "told", tmp_path / "tell"
+    program.write_text(f'#!/bin/sh\ncat > {out}; printf %s "$JUPYTER_GPU_NEWS_TEXT" | wc -c >> {out}\n')
+    program.chmod(0o755)
+    long = Message(text="é" * 100_000, news=(NEWS,))
+
+    assert errand(str(program), environ, long) == (0, "", "")
+    document, length = out.read_text().splitlines()
+    assert msgspec.json.decode(document, type=Message) == long
+    assert int(length) == notifying.LONGEST_VARIABLE_BYTES
+
+
+def test_an_answer_without_end_is_not_read(environ):
+    """A hook says it was told, and what else it says concerns nobody."""
+    hook = Hook()
+    hook.goes_on = True
+
+    assert errand(hook.url, environ).exit_code == 0
 
 
 def test_a_name_means_what_the_users_file_says(environ):
@@ -268,9 +312,11 @@ def teller(tmp_path: Path) -> tuple[str, Callable[[], list[dict]]]:
 
 
 async def settled(notifier: Notifier) -> None:
-    """Wait until all that is to be told was told."""
+    """Wait until all that can be told now was told."""
+    if notifier._looking_back is not None:
+        await notifier._looking_back
     while notifier._running:
-        await asyncio.gather(*notifier._running.values())
+        await asyncio.gather(*notifier._running)
 
 
 def test_an_owner_is_told_what_they_asked_for(tmp_path, teller):
@@ -401,6 +447,77 @@ def test_a_target_that_fails_keeps_nobody_else(tmp_path, teller, caplog):
     assert "ada was not told by /nowhere/at-all: there is no command" in caplog.text
 
 
+def test_who_hangs_keeps_nobody_elses_news(tmp_path, teller):
+    """Another owner is told while twenty targets of this one do not answer, of which one is tried."""
+    command, told = teller
+    pids = tmp_path / "pids"
+    program = tmp_path / "hang"
+    program.write_text(f"#!/bin/sh\necho $$ >> {pids}\nexec sleep 1000\n")
+    program.chmod(0o755)
+
+    async def story() -> None:
+        async with a_loop(tmp_path / "state") as (loop, _):
+            notifier = Notifier(loop)
+            await notifier.start()
+            for number in range(20):
+                await run(loop, a_job(f"{program} {number}", ("ended",)))
+            await run(loop, msgspec.structs.replace(a_job(command, ("ended",)), owner="grace"))
+            while not (told() and pids.exists()):
+                await asyncio.sleep(0.01)
+            await notifier.close()
+
+    asyncio.run(story())
+    (pid,) = pids.read_text().split()
+    assert told()[0]["news"][0]["owner"] == "grace"
+    with contextlib.suppress(ProcessLookupError):  # the process that tells is gone, and nobody is left to end it
+        os.kill(int(pid), signal.SIGKILL)
+
+
+def test_how_far_all_was_told_is_written_also_where_nobody_is_told(tmp_path):
+    """Else the next broker would read all of it again, and the one after that."""
+
+    async def story() -> None:
+        async with a_loop(tmp_path / "state") as (loop, _):
+            notifier = Notifier(loop)
+            await notifier.start()
+            assert await loop.read(lambda store: store.mark(MARK)) == loop.world.revision
+            await run(loop, a_job())
+            await notifier.keep_up()
+            before = await loop.read(lambda store: store.mark(MARK))
+            notifier._marked_at -= MARK_SECONDS
+            await notifier.keep_up()
+            assert before < await loop.read(lambda store: store.mark(MARK)) == loop.world.revision
+            await notifier.close()
+
+    asyncio.run(story())
+
+
+def test_nobody_waits_for_the_look_back(tmp_path, teller):
+    """A broker that begins serves at once; what is to be told follows."""
+    command, told = teller
+
+    async def story(before: bool) -> None:
+        async with a_loop(tmp_path / "state") as (loop, _):
+            notifier = Notifier(loop)
+            await notifier.start()
+            if before:
+                await notifier.close()
+                loop.on_commit = lambda _: None
+                for _ in range(3):
+                    await run(loop, a_job(command, ("ended",)))
+                return
+            assert not told()
+            assert await loop.read(lambda store: store.mark(MARK)) < loop.world.revision
+            await run(loop, a_job(command, ("ended",)))
+            await settled(notifier)
+            assert await loop.read(lambda store: store.mark(MARK)) == loop.world.revision
+            await notifier.close()
+
+    asyncio.run(story(before=True))
+    asyncio.run(story(before=False))
+    assert sorted(news["workload"] for it in told() for news in it["news"]) == [1, 2, 3, 4]
+
+
 def test_the_admins_command_is_told_of_everybodys_jobs(tmp_path, teller):
     """One document a call, as for alerts."""
     command, told = teller
@@ -429,7 +546,7 @@ def test_who_waits_is_told_once_that_it_starts_soon(tmp_path, teller):
             await loop.handle(msgspec.structs.replace(a_job(), ask=Ask(duration_seconds=500)))
             await loop.handle(a_job(command, ("starts-soon",)))
             notifier.look_ahead()
-            assert notifier._running == {}
+            assert not notifier._running
             clock.now += 100
             notifier.look_ahead()
             notifier.look_ahead()
