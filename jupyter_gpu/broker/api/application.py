@@ -62,7 +62,7 @@ class Api(Application):
         state = Path(loop.broker_view().state_dir)
         self.scripts = Scripts(state, lambda: _copies_needed(loop.world))
         self.room = Room(state)
-        # Each time is written down twice: as a job, and with the calendar that goes on.
+        # Each time is written down as a job; of the calendar only how it stands then.
         loop.clockwork.take = lambda submit: self.room.take(submit.owner, size_of(submit))
         self.is_closing = False
         #: Caller and kind of request -> which of theirs is being made.

@@ -106,7 +106,8 @@ class Accepting(Base):
             found = dry_run(self.loop.world, command, self.caller, self.loop.now())
             if calendar is None:
                 return found
-            times = tuple(islice(calendar.after(self.loop.now()), FIRST_TIMES))
+            instants = calendar.after(self.loop.now())
+            times = await asyncio.to_thread(lambda: tuple(islice(instants, FIRST_TIMES)))
             return msgspec.structs.replace(found, times=times, timezone=calendar.timezone)
 
     async def sighted(self, command: Submit) -> Submit:
