@@ -12,6 +12,7 @@ import asyncio
 import contextlib
 import logging
 import time
+from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -51,6 +52,8 @@ T = TypeVar("T")
 log = logging.getLogger(__name__)
 
 ALL = -1
+#: Commands are decided together for so long: meanwhile nobody is served, however many wait and whatever they cost.
+LONGEST_STEP_SECONDS = 0.1
 
 
 class Answer(msgspec.Struct, frozen=True, kw_only=True):
@@ -104,6 +107,8 @@ class Loop:
         self._store, self._clock = store, clock
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="store")
         self._inbox: asyncio.Queue[_Waiting | None] = asyncio.Queue()
+        #: What of it was taken up and is not decided yet.
+        self._batch: deque[_Waiting] = deque()
         self._watchers: dict[int, set[asyncio.Future[None]]] = {}
         self._digest = policy.digest()
         #: The last commit failed, and may have reached the disk all the same.
@@ -147,7 +152,9 @@ class Loop:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         while not self._inbox.empty():
             if waiting := self._inbox.get_nowait():
-                _fail(waiting, _closed())
+                self._batch.append(waiting)
+        for waiting in self._batch:
+            _fail(waiting, _closed())
         self.publisher.close()
         await self.alerts.close_down()
         await asyncio.get_running_loop().run_in_executor(self._thread, self._store.close)
@@ -254,14 +261,13 @@ class Loop:
 
     async def _decide_for_ever(self) -> None:
         while True:
-            first = await self._inbox.get()
-            batch = [] if first is None else [first]
+            await asyncio.sleep(0)  # whoever else there is, also where none of these had to be written
+            came = [] if self._batch else [await self._inbox.get()]
             while not self._inbox.empty():
-                waiting = self._inbox.get_nowait()
-                if waiting is not None:
-                    batch.append(waiting)
-            if batch:
-                await self._decide_together(batch)
+                came.append(self._inbox.get_nowait())
+            self._batch += [waiting for waiting in came if waiting is not None]
+            if self._batch:
+                await self._decide_together(self._batch)
             await self._act()
 
     async def _act(self) -> None:
@@ -271,16 +277,20 @@ class Loop:
         except Exception:  # a fault of ours must not end the loop; the next look finds the same difference
             log.exception("cannot act on what is due")
 
-    async def _decide_together(self, batch: list[_Waiting]) -> None:
+    async def _decide_together(self, batch: deque[_Waiting]) -> None:
+        """Decide those that wait, first to last, for as long as nobody minds; the rest is left for the next time."""
         try:
             await self._settle_doubt()
         except Exception as error:  # noqa: BLE001 - it goes to those who ask; the loop goes on
             self._refuse(batch, error)
+            batch.clear()
             return
         overlay, digest = self.world.copy(), self._digest
         records: list[Record] = []
         answers: list[tuple[_Waiting, Answer]] = []
-        for waiting in batch:
+        begun, first = time.monotonic(), batch[0]
+        while batch and (batch[0] is first or time.monotonic() < begun + LONGEST_STEP_SECONDS):
+            waiting = batch.popleft()
             try:
                 events = decide(overlay, waiting.command, self.now())
             except GpuError as error:

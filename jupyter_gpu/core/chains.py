@@ -7,7 +7,7 @@ as *dependency-unmet* in the same step, and with it whatever waits for that: not
 
 from __future__ import annotations
 
-from collections import ChainMap, deque
+from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
@@ -28,7 +28,7 @@ _NEVER_BEGAN = frozenset({EndReason.CANCELLED, EndReason.DEPENDENCY_UNMET})
 
 
 class Links(NamedTuple):
-    """What a job comes after: each once, those it waits for, and one that it waits for in vain, if there is one."""
+    """What a job comes after: each once, those it waits for; and one that it would wait for in vain, then for none."""
 
     after: tuple[Dependency, ...]
     unmet: tuple[int, ...]
@@ -48,40 +48,41 @@ def refuse_too_many_links(world: World, owner: str, more: int) -> None:
 def linked(world: World, after: Iterable[Dependency], past: Iterable[Workload]) -> Links:
     """Look up what is to be waited for. `past` are those that the world keeps no more."""
     wanted: dict[int, bool] = {}
-    for it in after:
-        wanted[it.workload] = wanted.get(it.workload, False) or it.ok
+    for asked in after:
+        wanted[asked.workload] = wanted.get(asked.workload, False) or asked.ok
     if not wanted:
         return Links((), (), None)
-    known = ChainMap(world.workloads, {it.id: it for it in past})
+    known, gone = world.workloads, {it.id: it for it in past}
     merged = tuple(Dependency(workload=id_, ok=ok) for id_, ok in wanted.items())
-    unmet, broken = [], None
-    for dependency in merged:
-        parents = parents_of(known, dependency)
-        if dependency.ok and parents[0].kind is Kind.RESERVATION:
-            raise InvalidAsk(
-                f"{parents[0].title} cannot succeed: a reservation is given back", hint="Come after its end instead."
-            )
-        lost = next((it for it in parents if is_lost(it, dependency)), None)
-        if lost is not None:
-            broken = broken or (lost, dependency)
-        if any(it.state is not State.ENDED for it in parents):
+    firsts = [_first_of(known, gone, dependency) for dependency in merged]
+    unmet = []
+    for first, dependency in zip(firsts, merged, strict=True):
+        is_awaited = False
+        # Those that neither has have ended long ago, and met it. Arrays are long, and many come after the same one.
+        for id_ in first.member.ids if first.member is not None and first.member.array == first.id else (first.id,):
+            it = known.get(id_) or gone.get(id_)
+            if it is None or it.end is EndReason.SUCCEEDED:
+                continue
+            if is_lost(it, dependency):
+                return Links(merged, (), (it, dependency))
+            is_awaited = is_awaited or it.state is not State.ENDED
+        if is_awaited:
             unmet.append(dependency.workload)
-    return Links(merged, tuple(unmet), broken)
+    return Links(merged, tuple(unmet), None)
 
 
-def parents_of(known: Mapping[int, Workload], dependency: Dependency) -> list[Workload]:
-    """The workloads that a dependency names: one, or all of an array, save what of it ended long ago and met it."""
-    if dependency.workload not in known:
+def _first_of(known: Mapping[int, Workload], gone: Mapping[int, Workload], dependency: Dependency) -> Workload:
+    """The workload that a dependency names, the first of its array where it means one."""
+    first = known.get(dependency.workload) or gone.get(dependency.workload)
+    if first is None:
         raise NotFound(
             f"there is no workload {dependency.workload}", hint="`jupyter gpu queue --all` lists what you may see."
         )
-    return [it for id_ in _named(known, dependency.workload) if (it := known.get(id_)) is not None]
-
-
-def _named(known: Mapping[int, Workload], id_: int) -> Sequence[int]:
-    first = known.get(id_)
-    is_array = first is not None and first.member is not None and first.member.array == id_
-    return first.member.ids if is_array and first is not None and first.member is not None else (id_,)
+    if dependency.ok and first.kind is Kind.RESERVATION:
+        raise InvalidAsk(
+            f"{first.title} cannot succeed: a reservation is given back", hint="Come after its end instead."
+        )
+    return first
 
 
 def is_lost(parent: Workload, dependency: Dependency) -> bool:

@@ -7,8 +7,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from jupyter_gpu.broker import loop as loop_module
 from jupyter_gpu.broker.store.store import Store
-from jupyter_gpu.errors import InvalidAsk, LeaseLost, NotFound, StoreUnavailable
+from jupyter_gpu.errors import BrokerUnavailable, InvalidAsk, LeaseLost, NotFound, StoreUnavailable
 from jupyter_gpu.model import Cancel, Holder, LoadPolicy, Policy, QuotaRule, Release, SeeProbe, State, Submit, Tick
 
 from .ground import Clock, a_job, a_loop, a_reservation
@@ -38,12 +39,36 @@ def test_commands_that_wait_together_share_one_commit(tmp_path: Path, monkeypatc
     commits = []
     commit = Store.commit
     monkeypatch.setattr(Store, "commit", lambda self, *args: (commits.append(1), commit(self, *args))[1])
+    monkeypatch.setattr(loop_module, "LONGEST_STEP_SECONDS", 60)
 
     async def story() -> None:
         async with a_loop(tmp_path) as (loop, _):
             commits.clear()
             await asyncio.gather(*(loop.handle(a_job()) for _ in range(100)))
             assert len(commits) <= 3
+
+    play(story)
+
+
+def test_others_are_served_between_commands_that_take_long(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who waits longest is first; the rest is decided a little later, and at a close told that it was not."""
+    monkeypatch.setattr(loop_module, "LONGEST_STEP_SECONDS", 0)
+
+    async def story() -> None:
+        async with a_loop(tmp_path) as (loop, _):
+            served = []
+            asked = [asyncio.ensure_future(loop.handle(a_job(devices=n % 2 - 1))) for n in range(10)]
+            while not all(it.done() for it in asked):
+                served.append(sum(it.done() for it in asked))
+                await asyncio.sleep(0)
+            assert len(set(served)) > 5
+            answers = await asyncio.gather(*asked, return_exceptions=True)
+            assert [isinstance(it, InvalidAsk) for it in answers] == [True, False] * 5
+            late = [asyncio.ensure_future(loop.handle(a_job())) for _ in range(10)]
+            while not loop._batch:
+                await asyncio.sleep(0)
+        with pytest.raises(BrokerUnavailable):
+            await asyncio.wait_for(late[-1], 30)
 
     play(story)
 
