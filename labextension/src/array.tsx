@@ -15,7 +15,8 @@ export function ArrayRow(props: {
   /** Whether all of it that lives is known here. */
   isWhole: boolean;
   run: Run;
-  row: (it: WorkloadView) => React.JSX.Element;
+  /** `isQuiet` leaves out why it waits, where another one has said that. */
+  row: (it: WorkloadView, isQuiet: boolean) => React.JSX.Element;
 }): React.JSX.Element {
   const { array, isWhole, run, row } = props;
   const [isOpen, setOpen] = React.useState(false);
@@ -25,6 +26,13 @@ export function ArrayRow(props: {
   const word = runs ? 'running' : members.every(it => it.paused) ? 'paused' : 'waiting';
   const done = isWhole ? 1 - members.length / of : null;
   const shown = members.slice(0, MOST_SHOWN);
+  const said = new Set<string>();
+  const isSaid = (it: WorkloadView): boolean => {
+    const why = `${it.state} ${it.waiting}`;
+    const isAgain = it.state === 'queued' && said.has(why);
+    said.add(why);
+    return isAgain;
+  };
   return (
     <li className="jp-Gpu-row" data-gpu="array" data-id={array.array}>
       <div className="jp-Gpu-line">
@@ -54,7 +62,7 @@ export function ArrayRow(props: {
         </summary>
         {isOpen && (
           <>
-            <ul className="jp-Gpu-list">{shown.map(row)}</ul>
+            <ul className="jp-Gpu-list">{shown.map(it => row(it, isSaid(it)))}</ul>
             {members.length > shown.length && (
               <p className="jp-Gpu-text">and {plural(members.length - shown.length, 'job')} more</p>
             )}

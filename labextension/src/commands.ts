@@ -19,11 +19,12 @@ import { kernelOf, reservationOf } from './select';
 import type { ServerApi } from './server';
 import type { Settings } from './settings';
 import { canRun, sendJob } from './submit';
-import type { KernelAsk, PinAnswer, WorkloadView } from './types';
+import type { FileJobView, KernelAsk, PinAnswer, WorkloadView } from './types';
 import { plainText } from './words';
 
 const HOUR = 3600;
 const READ_MS = 5000;
+const LONGEST_NAME = 80;
 
 /** What the commands ask of their surroundings. */
 export interface ISurroundings {
@@ -288,14 +289,11 @@ function addFiles(around: IAround): void {
           return null;
         }
         model.note(it);
-        const { notes = [] } = it;
-        const said = [
-          `Job ${it.id} (${title(it)}) is in queue ${it.queue}.`,
-          ...notes.map(sentence)
-        ];
-        Notification.emit(plainText(said.join(' ')), notes.length ? 'warning' : 'success', {
-          // What may not be as it was meant is to be read, and not to be waited for.
-          autoClose: notes.length ? false : READ_MS,
+        if (!(await isMeant(around, it))) {
+          return null;
+        }
+        Notification.success(`Job ${it.id} (${brief(title(it))}) is in queue ${it.queue}.`, {
+          autoClose: READ_MS,
           actions: [
             {
               label: 'Show log',
@@ -306,6 +304,31 @@ function addFiles(around: IAround): void {
         return it;
       })
   });
+}
+
+/** Say what of a job may not be as it was meant, and take it back where it is not; a toast has no room for it. */
+async function isMeant({ acts }: IAround, it: FileJobView): Promise<boolean> {
+  const { notes = [] } = it;
+  if (notes.length) {
+    const { button } = await showDialog({
+      title: `Job ${it.id} is in queue ${it.queue}`,
+      body: notes.map(note => plainText(sentence(note))).join(' '),
+      buttons: [
+        Dialog.cancelButton({ label: 'Cancel the job' }),
+        Dialog.okButton({ label: 'Let it run' })
+      ]
+    });
+    if (!button.accept) {
+      await acts.cancel(it.id, true);
+      return false;
+    }
+  }
+  return true;
+}
+
+/** As much of a name as a toast has room for. */
+function brief(name: string): string {
+  return name.length > LONGEST_NAME ? `${name.slice(0, LONGEST_NAME - 1)}…` : name;
 }
 
 function addLog(around: IAround): void {

@@ -132,7 +132,9 @@ function Found(props: {
   const curves = curvesOf(found.curve);
   const [first] = found.curve;
   const last = found.curve[found.curve.length - 1];
-  const left = it.state === 'active' && first && last ? leftText(first, last, now) : '';
+  // What the row says already is not said again.
+  const isAsked = it.state === 'active' && !farOf(it, now)?.left;
+  const left = isAsked && first && last ? leftText(first, last, now) : '';
   return (
     <>
       {found.why && (

@@ -231,6 +231,10 @@ export function why(it: WorkloadView, caller: string | null = null): string {
   }
   if (it.state === 'queued') {
     const words = it.is_mine ? WAITS : { ...WAITS, ...THEIR_WAITS };
+    if (it.waiting === 'dependency' && !it.paused && it.unmet?.length) {
+      // Of a long line only the first are explained in full.
+      return sentence(`waits for ${it.unmet.join(', ')}`);
+    }
     const waits = it.paused ? words.paused : it.waiting ? words[it.waiting] : 'waits';
     return sentence(waits);
   }
@@ -294,7 +298,8 @@ export function facts(
   }
   if (it.state === 'queued') {
     const parts = [plural(it.ask.devices ?? 1, 'GPU')];
-    if (isKnown(it.ahead) && !it.paused) {
+    // What waits for other work passes nobody by, and nobody passes it by.
+    if (isKnown(it.ahead) && !it.paused && it.waiting !== 'dependency') {
       parts.push(place(it.ahead));
     }
     if (isKnown(it.expected_start_at)) {

@@ -181,8 +181,15 @@ function Parameters(props: {
       <legend>Parameters</legend>
       {parameters.map(({ name, default: usual, type, help }) => {
         const text = typed.parameters[name] ?? '';
+        const named = type ? `${name}: ${type}` : name;
         return (
-          <Field key={name} label={type ? `${name}: ${type}` : name} hint={help} isWide>
+          <Field
+            key={name}
+            // What it means stands in a line that is there already: a dialog does not grow with what is typed.
+            label={text.trim() ? `${named} (${kindOf(text)})` : named}
+            hint={help}
+            isWide
+          >
             <input
               data-gpu="submit-parameter"
               data-name={name}
@@ -194,7 +201,6 @@ function Parameters(props: {
                 set({ parameters: { ...typed.parameters, [name]: event.target.value } });
               }}
             />
-            {text.trim() && <span className="jp-Gpu-kind">{kindOf(text)}</span>}
           </Field>
         );
       })}

@@ -25,13 +25,14 @@ export function Work(
   const { state, status, now, run } = props;
   const mine = myWork(status);
   const more = status.more_of_mine ?? 0;
-  const row = (it: WorkloadView): React.JSX.Element => (
+  const row = (it: WorkloadView, isQuiet = false): React.JSX.Element => (
     <WorkRow
       key={it.id}
       it={it}
       apart={apart(it, state)}
       caller={status.caller}
       devices={status.devices}
+      isQuiet={isQuiet}
       now={now}
       run={run}
     />
@@ -72,11 +73,12 @@ export function WorkRow(
     apart?: string;
     caller?: string;
     devices: readonly DeviceView[];
+    isQuiet?: boolean;
   }
 ): React.JSX.Element {
   const { it, devices, now, run } = props;
   const word = stateWord(it);
-  const text = said(it, props.caller ?? null);
+  const text = props.isQuiet ? '' : said(it, props.caller ?? null);
   return (
     <li className="jp-Gpu-row" data-gpu="workload" data-id={it.id}>
       <div className="jp-Gpu-line">

@@ -273,6 +273,8 @@ describe('a job that comes after others', () => {
 
   it('says whom it waits for, and has buttons in place of commands', () => {
     assert.equal(why(waits), 'It comes after job 12 (prep), which runs.');
+    assert.equal(why({ ...waits, reason: '' }), 'Waits for 12.');
+    assert.deepEqual(facts({ ...waits, ahead: 28 }, [], NOON), ['1 GPU']);
     const many = { workloads: [waits] };
     const found = html(
       <Work state={state(many)} status={status(many)} begin="" now={NOON} run={run} />
