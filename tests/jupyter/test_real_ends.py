@@ -80,6 +80,7 @@ def test_what_a_cell_has_started_does_not_keep_a_gpu_that_somebody_else_gets(bro
             if way == "killed":
                 os.kill(before, signal.SIGKILL)
                 await until(lambda: lab.pid(kernel) not in (None, before), "the automatic restart")
+                await lab.ready(kernel)  # Jupyter cannot shut down one that is about to restart
             elif way == "restart":
                 await lab.restart(kernel)
             if way != "shutdown":
