@@ -15,7 +15,7 @@ from jupyter_gpu.client import Client
 from jupyter_gpu.errors import InvalidAsk
 from jupyter_gpu.model import Ask, EndReason, JobSpec, Kind, SubmitBody
 from tests.accounts import as_account, two_accounts
-from tests.engines.fences import IS_ROOT, need, open_folder
+from tests.engines.fences import IS_ROOT, LAYERS, need, open_folder
 from tests.nvml.library import needs_standin
 
 from .house_of_nodes import House
@@ -76,13 +76,17 @@ def nothing_left(house: House, said: str) -> bool:
     return not [pid for pid in pids if psutil.pid_exists(int(pid)) and psutil.Process(int(pid)).status() != "zombie"]
 
 
-def test_whom_a_job_tells_opens_no_device_and_leaves_nothing_behind(house: House, users: tuple[str, str]) -> None:
+@pytest.mark.parametrize("layer", ["cgroup v2", "landlock"])
+def test_whom_a_job_tells_opens_no_device_and_leaves_nothing_behind(
+    house: House, users: tuple[str, str], layer: str
+) -> None:
     """The command is its user's own, and runs when the job and its lease may be over."""
+    need(layer)
     # Where this interpreter is root's alone the process that tells can be nobody else's.
     user = users[0] if may_run(users[0], sys.executable) else "root"
     board, nodes = four_cards(house)
     teller = program(house.root / "told" / "tell", bold(house, nodes, "told"))
-    with house.broker(board, system=True) as broker:
+    with house.broker(board, system=True, isolation=LAYERS[layer]) as broker:
         until(lambda: isolation(broker).enforced, "the probe has been refused everywhere")
 
         def submit() -> None:
