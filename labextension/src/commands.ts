@@ -254,17 +254,23 @@ function addWork(around: IAround): void {
 }
 
 function addRecurring({ app, acts }: IAround): void {
-  const add = (id: string, label: string, act: (it: number, args: Args) => unknown): void => {
+  const addCommand = (
+    id: string,
+    label: string,
+    act: (it: number, args: Args) => unknown
+  ): void => {
     app.commands.addCommand(id, {
       label,
       isVisible: args => args.recurring !== undefined,
       execute: args => act(Number(args.recurring), args)
     });
   };
-  add('gpu:pause-recurring', 'Pause a recurring job', it => acts.pauseRecurring(it));
-  add('gpu:let-go-recurring', 'Let a paused recurring job go', it => acts.letGoRecurring(it));
-  add('gpu:fire-recurring', 'Run a recurring job now', it => acts.fireRecurring(it));
-  add('gpu:remove-recurring', 'Remove a recurring job', (it, args) =>
+  addCommand('gpu:pause-recurring', 'Pause a recurring job', it => acts.pauseRecurring(it));
+  addCommand('gpu:let-go-recurring', 'Let a paused recurring job go', it =>
+    acts.letGoRecurring(it)
+  );
+  addCommand('gpu:fire-recurring', 'Run a recurring job now', it => acts.fireRecurring(it));
+  addCommand('gpu:remove-recurring', 'Remove a recurring job', (it, args) =>
     acts.removeRecurring(it, args.sure === true)
   );
 }
