@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 import signal
@@ -138,12 +139,20 @@ def test_a_server_that_is_interrupted_starts_no_kernel_again(broker, tmp_path):
             numbers = [await _one_that_holds(client, f"{name}.ipynb") for name in ("one", "two")]
             kernels = _kernels()
             assert len(kernels) == 2
-            server.send_signal(signal.SIGINT)
+            await _press(server)
             server.send_signal(signal.SIGINT)
             await asyncio.to_thread(server.wait, 40)
             for number in numbers:
                 assert (await asyncio.to_thread(broker.client.wait, number, "ended", 40)).end == "released"
             assert _kernels() == []
+
+    async def _press(server):
+        """Ctrl-C until it is heard: where it meets a callback of some library it is swallowed there."""
+        for _ in range(4):
+            server.send_signal(signal.SIGINT)
+            with contextlib.suppress(AssertionError):
+                return await until(lambda: b"Interrupted" in (tmp_path / "log").read_bytes(), "it is heard", 10)
+        raise AssertionError((tmp_path / "log").read_text())
 
     def _kernels():
         return [it.name for it in Path("/proc").iterdir() if it.name.isdecimal() and _is_ours(int(it.name), tmp_path)]
