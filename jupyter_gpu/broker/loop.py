@@ -101,14 +101,12 @@ class Loop:
         #: Job -> why its owner could not be told of it the last time.
         self.untold: dict[int, str] = {}
         self.moment: Moment | None = None
-        #: Who of a hub accounts and processes are.
-        self.owners = Owners()
+        self.owners = Owners()  # who of a hub accounts and processes are
         self.engines = engines
         self._store, self._clock = store, clock
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="store")
         self._inbox: asyncio.Queue[_Waiting | None] = asyncio.Queue()
-        #: What of it was taken up and is not decided yet.
-        self._batch: deque[_Waiting] = deque()
+        self._batch: deque[_Waiting] = deque()  # taken out of it, and not decided yet
         self._watchers: dict[int, set[asyncio.Future[None]]] = {}
         self._digest = policy.digest()
         #: The last commit failed, and may have reached the disk all the same.

@@ -10,7 +10,7 @@ import shlex
 from collections.abc import Iterable, Mapping
 from datetime import datetime
 
-from ..model import Ask, CardView, Condition, DeviceView, Progress, State, WaitingReason, WorkloadView, unpack_bytes
+from ..model import Ask, CardView, Condition, DeviceView, Progress, State, WaitingReason, WorkloadView, readable
 from ..units import MISSING, format_at, format_bytes, format_seconds, format_when
 
 # Joiners of emoji and of scripts such as Persian; all other invisible characters are shown as what they are.
@@ -149,7 +149,7 @@ def command_line(argv: Iterable[str]) -> str:
 
 def unpacked(text: str) -> str:
     """Undo the packing of the model; bytes that are no UTF-8 become surrogates, as in os.fsdecode."""
-    return unpack_bytes(text).decode("utf-8", "surrogateescape")
+    return readable(text)
 
 
 def state_word(it: WorkloadView) -> str:

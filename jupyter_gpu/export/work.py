@@ -11,7 +11,7 @@ from typing import NamedTuple
 from ..cli.text import safe
 from ..environment import looks_secret
 from ..errors import InvalidAsk
-from ..model import Ask, Dependency, JobSpec, WorkloadView, unpack_bytes
+from ..model import Ask, Dependency, JobSpec, WorkloadView, readable
 
 #: What a job gets between the word that it must yield and its end, where it says nothing of it.
 GRACE_SECONDS = 120
@@ -132,7 +132,7 @@ def is_of_this_machine(name: str) -> bool:
 
 def text(packed: str) -> str:
     """Undo the packing of the model; bytes that are no UTF-8 become surrogates, as in os.fsdecode."""
-    return unpack_bytes(packed).decode("utf-8", "surrogateescape")
+    return readable(packed)
 
 
 def _below(folder: str, place: str) -> str:

@@ -72,7 +72,7 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     def brief(self) -> str:
         """What tells a job from its neighbours in one line: the script without its folder, and the arguments."""
-        argv = [shown(word, "replace")[:_BRIEF_CHARACTERS] for word in self.argv[:_BRIEF_WORDS]]
+        argv = [readable(word, "replace")[:_BRIEF_CHARACTERS] for word in self.argv[:_BRIEF_WORDS]]
         if len(argv) == _SHELL_WORDS and argv[0].endswith("sh") and argv[1] == "-c":
             return argv[-1][:_BRIEF_CHARACTERS]
         first = min(self.script_index or 0, len(argv) - 1)
@@ -231,7 +231,7 @@ def unpack_bytes(text: str) -> bytes:
     return text.encode("utf-8")
 
 
-def shown(text: str, errors: str = "surrogateescape") -> str:
+def readable(text: str, errors: str = "surrogateescape") -> str:
     """A packed text for reading, bytes that are no UTF-8 as surrogates; what is no packed text stands for itself."""
     try:
         return unpack_bytes(text).decode("utf-8", errors)

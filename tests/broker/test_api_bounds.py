@@ -91,6 +91,7 @@ def test_a_script_of_the_largest_size_is_not_counted() -> None:
         ({"checkpoint_dir": "base64:a"}, "checkpoint_dir"),
         ({"checkpoint_dir": "base64:!!"}, "checkpoint_dir"),
         ({"recorded": {"python": "base64:A"}}, "recorded.python"),
+        ({"unfilled": {"argv": ["base64:A"]}}, "unfilled"),
         ({"recorded": {"python": "base64:!!"}}, "recorded.python"),
         ({"checkpoint_dir": "a\0b"}, "checkpoint_dir"),
         ({"checkpoint_dir": "x" * 4096}, "checkpoint_dir"),

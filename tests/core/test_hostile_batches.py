@@ -13,7 +13,7 @@ from jupyter_gpu.model import (
     State,
     is_deep,
     pack_bytes,
-    shown,
+    readable,
     typed_value,
     unpack_bytes,
 )
@@ -146,6 +146,6 @@ def test_a_text_that_was_never_packed_is_shown_as_it_stands():
     for text in ("base64:A", "base64:!!", "\ud800"):
         with pytest.raises(ValueError, match=r"base64|surrogate|padded|data"):
             unpack_bytes(text)
-        assert shown(text) == text
+        assert readable(text) == text
         assert a_spec(argv=("echo", text)).brief()
-    assert shown(pack_bytes(b"a\xff")) == "a\udcff"
+    assert readable(pack_bytes(b"a\xff")) == "a\udcff"

@@ -116,6 +116,8 @@ def _packed(spec: JobSpec) -> Iterator[tuple[str, str]]:
     yield from (("mounts", text) for text in spec.mounts)
     if spec.image is not None:
         yield "image", spec.image
+    if (had := spec.unfilled) is not None:
+        yield from (("unfilled", text) for text in (*had.argv, *had.environment, *had.environment.values()))
 
 
 def check_batch(body: SubmitBody) -> None:
