@@ -131,7 +131,9 @@ class Broker:
         progress = ProgressReader(loop)
         progress.begin()
         stack.push_async_callback(progress.close)
-        self._notifier = Notifier(loop, command=self._app.notify_command, for_errands=engine.for_errands)
+        self._notifier = Notifier(
+            loop, command=self._app.notify_command, for_errands=lambda: engine.for_errands(_nodes(loop))
+        )
         await self._notifier.start()
         stack.push_async_callback(self._notifier.close)
 
@@ -213,7 +215,7 @@ class Broker:
             driver=lambda: watch.driver,
             isolation=lambda: engine.isolation,
             warnings=lambda: watch.warnings,
-            for_errands=lambda: engine.for_errands(must_mount=True),
+            for_errands=lambda: engine.for_errands(_nodes(loop), must_mount=True),
             knows_devices=watch.knows_devices,
         )
         loop.act = act
@@ -271,3 +273,8 @@ class Broker:
                 return
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._stopping.wait(), IDLE_LOOK_SECONDS)
+
+
+def _nodes(loop: Loop) -> list[str]:
+    """The nodes of all devices, those that only the broker before this one has seen so far among them."""
+    return [node for device in loop.world.devices.values() for node in device.nodes]

@@ -88,8 +88,8 @@ def end_all() -> None:
 
 def _run(task: dict[str, Any], seconds: float, text: str, *, is_heard: bool) -> tuple[int | None, str, str]:
     deadline = time.monotonic() + seconds
-    process = _begin(task, is_heard=is_heard)
-    with _lock:
+    with _lock:  # so that none begins unseen while all are ended
+        process = _begin(task, is_heard=is_heard)
         _living.add(process.pid)
     code: int | None = None
     with process:

@@ -154,11 +154,15 @@ class Guard:
             fence = self._fence(self._layer, sorted(nodes), devices) if self._layer and nodes else None
         return reach.Job(fence, reach.nodes_at(self._paths()))
 
-    def for_errands(self, *, must_mount: bool = False) -> dict[str, Any]:
-        """In what programs of users are run beside us: see `errand`. `must_mount`: as container engines must."""
+    def for_errands(self, nodes: Iterable[str] = (), *, must_mount: bool = False) -> dict[str, Any]:
+        """In what programs of users are run beside us: see `errand`. `must_mount`: as container engines must.
+
+        `nodes`: what else is known, as of the broker before this one, until there was a look.
+        """
+        all_of_them = sorted({*self._nodes, *nodes})
         by_cgroup = self._layer in (isolation.CGROUP_1, isolation.CGROUP_2)
-        may_be = bool(self._nodes) and (by_cgroup or (self._layer == isolation.LANDLOCK and not must_mount))
-        return self._spool.for_errands(self._fence(self._layer, sorted(self._nodes)) if may_be else None)
+        may_be = bool(all_of_them) and (by_cgroup or (self._layer == isolation.LANDLOCK and not must_mount))
+        return self._spool.for_errands(self._fence(self._layer, all_of_them) if may_be else None)
 
     def started(self, key: tuple[int, int], job: reach.Job, uid: int | None) -> None:
         """A job is about to run; `uid`: the user that it becomes, None where it stays who we are."""
