@@ -225,8 +225,9 @@ def _tell(target: str, message: Message) -> tuple[str, bool]:
         return "", True
     if done.exit_code == spawn.NOT_FOUND:
         return f"there is no command {words[0]!r}", True
+    # One that hangs may have told somebody already, and hangs again.
     how = "did not end in time" if done.exit_code is None else f"ended with {done.exit_code}: {done.errors}"
-    return f"{words[0]} {how}", False
+    return f"{words[0]} {how}", done.exit_code is None
 
 
 def _post(url: str, message: Message) -> tuple[str, bool]:

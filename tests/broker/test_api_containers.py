@@ -102,7 +102,11 @@ def test_the_first_that_can_be_used_is_taken(
         (("docker of podman's",), "docker", ["ask for podman"]),
         (("docker without root",), "docker", ["runs without root"]),
         (("podman that fails",), "podman", ["cannot find mappings"]),
-        (("podman",), "docker", ["docker cannot be used here (docker: not found), but podman can."]),
+        (
+            ("podman",),
+            "docker",
+            ["docker cannot be used here (docker: not found on the broker's PATH), but podman can."],
+        ),
         (("podman",), "lxc", ["none of those that may be used here: podman, docker, apptainer"]),
     ],
 )
@@ -122,7 +126,7 @@ def test_what_a_users_path_calls_an_engine_is_none(tmp_runtime: Places) -> None:
     theirs = {"PATH": path_with(tmp_runtime.runtime_dir / "theirs", "podman", "docker", "apptainer")}
     status, answer, _ = submitted(tmp_runtime, environment=theirs)
     assert status == 422
-    assert "podman: not found; docker: not found; apptainer: not found" in answer["message"]
+    assert all(f"{it}: not found on the broker's PATH" in answer["message"] for it in ("podman", "docker", "apptainer"))
 
 
 def test_an_engine_that_hangs_is_asked_once_by_an_account_and_keeps_nobody_elses_thread(

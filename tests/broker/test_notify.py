@@ -157,6 +157,13 @@ def test_a_command_that_writes_into_the_pipes_of_who_tells_fills_nobody(environ,
     assert len(output) + len(errors) < 2 * KEPT_BYTES
 
 
+def test_a_command_that_hangs_is_not_tried_again(monkeypatch):
+    """It holds up what else its owner is told, and may have told somebody already."""
+    monkeypatch.setattr(notifying, "TRY_SECONDS", 0.2)
+    assert notifying._tell("sleep 1000", MESSAGE) == ("sleep did not end in time", True)
+    assert notifying._tell("false", MESSAGE) == ("false ended with 1: ", False)
+
+
 def test_the_words_are_cut_where_a_variable_cannot_hold_them(environ, tmp_path):
     """Fifty pieces of news may be long; the document is whole all the same."""
     out, program = tmp_path / "told", tmp_path / "tell"

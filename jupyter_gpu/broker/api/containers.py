@@ -204,7 +204,7 @@ async def _why_not(looks: Looks, account: Account, engine: str, who: container_a
     path = container_plan.search_path()
     there = await looks.look(account, (engine, path), functools.partial(_is_there, engine, path))
     if there is False:
-        return "not found"
+        return "not found on the broker's PATH"
     try:
         return await looks.ask(
             account, (engine, who.environment), functools.partial(container_asks.why_not, engine, who)
