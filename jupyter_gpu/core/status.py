@@ -87,8 +87,7 @@ def view(
         name=it.name if names else None,
         reason=sentence(world, it, caller, now, ahead) if alone or explained else "",
         why=why(world, it, caller, now, says_when=expected_at is None) if waits_alone else "",
-        # Who waits for the end of others is not passed by anybody, and stands in no line yet.
-        ahead=None if it.unmet else ahead,
+        ahead=ahead,
         expected_start_at=expected_at,
         overtime=is_in_overtime(it, now),
         holder=it.holder if may_look else None,

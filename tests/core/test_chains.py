@@ -56,19 +56,6 @@ def test_a_job_starts_in_the_step_in_which_what_it_comes_after_ends():
     assert differences(refolded(play), play.world) == []
 
 
-def test_who_comes_after_others_has_no_place_in_line_yet():
-    """Nobody is passed while they wait: the place is told once they wait for devices."""
-    play = Play(1)
-    first = play.running()
-    second = play.job(after=after(first))
-    blocker = play.reservation()
-
-    assert view(play.world, play[second], ADA, play.now, alone=True).ahead is None
-    play.exit(first)
-    assert play[blocker].state is State.ACTIVE
-    assert view(play.world, play[second], ADA, play.now, alone=True).ahead == 0
-
-
 @pytest.mark.parametrize("outcome", [DONE, CRASHED, Outcome(end=EndReason.GPU_OOM, exit_code=1)])
 def test_any_end_will_do_unless_success_is_asked_for(outcome):
     """What failed left something behind, perhaps; whoever needs its success says so."""
