@@ -99,7 +99,8 @@ def run(
             if code is None:
                 _kill_group(process.pid)
     if why and time.monotonic() < deadline:
-        code, errors = process.returncode, errors + f"\nit {why} and was ended".encode()
+        # Whatever it says itself: its pipe may have been closed a moment before it was ended.
+        code, errors = -signal.SIGKILL, errors + f"\nit {why} and was ended".encode()
     return Finished(code, output.decode("utf-8", "replace"), errors.decode("utf-8", "replace"))
 
 

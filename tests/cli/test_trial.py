@@ -2,12 +2,13 @@
 
 import os
 import platform
-import subprocess
 import threading
+from pathlib import Path
 
 import msgspec
 import pytest
 
+from jupyter_gpu import spawn
 from jupyter_gpu.cli import doctor, doctor_containers, trial
 from jupyter_gpu.cli.judgement import Trial, judge, judge_together
 from jupyter_gpu.errors import BrokerUnavailable, NotAllowed
@@ -245,16 +246,16 @@ def test_ctrl_c_gives_the_gpu_back(gpu, monkeypatch):
 
 def test_an_interrupted_command_is_ended(monkeypatch):
     """Ctrl-C at a terminal reaches us alone, since the command has a session of its own; so it is ended here."""
-    started = []
+    began = []
 
-    def interrupted(self, *_, **__):
-        started.append(self)
+    def interrupted(pipes, *_):
+        began.append(int(pipes[1].readline()))
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(subprocess.Popen, "communicate", interrupted)
+    monkeypatch.setattr(spawn, "hear_out", interrupted)
     with pytest.raises(KeyboardInterrupt):
-        run(["sleep", "60"], 60)
-    assert started[0].wait(30) == -9
+        run(["sh", "-c", "echo $$; exec sleep 600"], 60)
+    assert not Path(f"/proc/{began[0]}").exists()
 
 
 def test_simulated_gpus_have_nothing_to_try(answers):
