@@ -2,7 +2,7 @@
 import { Notification } from '@jupyterlab/apputils';
 
 import { length } from './format';
-import { Gatherer } from './gather';
+import { Gatherer, type IGathered } from './gather';
 import type { IGpuModel } from './model';
 import { type Action, type Notice, notices } from './notices';
 import type { Run } from './parts';
@@ -24,12 +24,11 @@ export function notify(model: IGpuModel, settings: Settings, run: Run): void {
     const now = model.now();
     const since = opened + model.state.skew;
     const found = settings.choices.notify ? notices(model.state, now) : [];
+    const fresh: Notice[] = [];
     for (const notice of found) {
       // What happened before the page opened is no news; what still holds is.
       if (!told.has(notice.key) && (notice.at === null || notice.at >= since)) {
-        const id = tell(notice);
-        // Only what holds still can be over; what happened stays told.
-        told.set(notice.key, notice.at === null ? id : '');
+        fresh.push(notice);
       } else if (notice.mark && notice.mark !== marks.get(notice.key)) {
         // Other trouble than before: in the place of the first, also where that was closed.
         const id = told.get(notice.key) ?? '';
@@ -40,6 +39,10 @@ export function notify(model: IGpuModel, settings: Settings, run: Run): void {
       if (notice.mark !== undefined) {
         marks.set(notice.key, notice.mark || (marks.get(notice.key) ?? ''));
       }
+    }
+    for (const [notice, id] of tell(fresh)) {
+      // Only what holds still can be over; what happened stays told.
+      told.set(notice.key, notice.at === null ? id : '');
     }
     const keys = new Set(found.map(it => it.key));
     for (const [key, id] of told) {
@@ -59,17 +62,12 @@ export function notify(model: IGpuModel, settings: Settings, run: Run): void {
   look();
 }
 
-/** Shows notices, several that belong together as one. */
-function teller(run: Run): (notice: Notice) => string {
+/** Shows notices, several that belong together as one; gives the notification of each. */
+function teller(run: Run): (fresh: readonly Notice[]) => (readonly [Notice, string])[] {
   const gatherer = new Gatherer();
   const shown = new Map<string, { id: string; goesAt: number }>();
-  return alone => {
-    const now = Date.now();
-    const gathered = gatherer.take(alone, now);
-    if (gathered === null) {
-      return show(alone, run);
-    }
-    const { group, notice, isNews } = gathered;
+
+  const place = ({ group, notice, isNews }: IGathered, now: number): string => {
     const known = shown.get(group);
     // What has gone by itself would come back with each change; what somebody put away would be told again.
     const isGone = known !== undefined && known.goesAt < now;
@@ -83,6 +81,31 @@ function teller(run: Run): (notice: Notice) => string {
     const id = known !== undefined && (isUpdated || !isNews) ? known.id : show(notice, run);
     shown.set(group, { id, goesAt: goesByItself(notice) ? now + READ_MS : Infinity });
     return id;
+  };
+
+  return fresh => {
+    const now = Date.now();
+    const told: (readonly [Notice, string])[] = [];
+    // What comes together is shown once: a notification that was made a moment ago takes no other words yet.
+    const groups = new Map<string, { gathered: IGathered; of: Notice[] }>();
+    for (const notice of fresh) {
+      const gathered = gatherer.take(notice, now);
+      if (gathered === null) {
+        told.push([notice, show(notice, run)]);
+        continue;
+      }
+      const before = groups.get(gathered.group);
+      const isNews = gathered.isNews || (before?.gathered.isNews ?? false);
+      groups.set(gathered.group, {
+        gathered: { ...gathered, isNews },
+        of: [...(before?.of ?? []), notice]
+      });
+    }
+    for (const { gathered, of } of groups.values()) {
+      const id = place(gathered, now);
+      told.push(...of.map(notice => [notice, id] as const));
+    }
+    return told;
   };
 }
 
