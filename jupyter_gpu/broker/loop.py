@@ -20,7 +20,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from ..core.decide import decide, find
+from ..core.decide import find, step
 from ..core.events import (
     DeviceAppeared,
     DeviceForgotten,
@@ -31,7 +31,7 @@ from ..core.events import (
     PolicyLoaded,
     Submitted,
 )
-from ..core.lifecycle import evolve
+from ..core.lifecycle import fold
 from ..core.moment import Moment
 from ..errors import BrokerUnavailable, GpuError, StoreUnavailable
 from ..model import BrokerView, Command, LoadPolicy, Policy, Renewal, RenewBody, State, Workload, World
@@ -289,21 +289,19 @@ class Loop:
         begun, first = time.monotonic(), batch[0]
         while batch and (batch[0] is first or time.monotonic() < begun + LONGEST_STEP_SECONDS):
             waiting = batch.popleft()
+            revision, policy = overlay.revision, overlay.policy
             try:
-                events = decide(overlay, waiting.command, self.now())
-            except GpuError as error:
-                _fail(waiting, error)
-                continue
-            except Exception as error:  # a fault of ours must end one command, never the loop
-                log.exception("cannot decide %s", type(waiting.command).__name__)
+                events = step(overlay, waiting.command, self.now(), before=self.world)
+            except Exception as error:  # it ends one command, never the loop
+                if not isinstance(error, GpuError):
+                    log.exception("cannot decide %s", type(waiting.command).__name__)
+                if overlay.revision != revision or not isinstance(error, GpuError):  # a fault of ours, found too late
+                    overlay = self._as_before(records, policy)
                 _fail(waiting, error)
                 continue
             if isinstance(waiting.command, LoadPolicy):
-                overlay.policy = waiting.command.policy
                 digest = overlay.policy.digest()
-            for event in events:
-                evolve(overlay, event)
-                records.append(Record(number=overlay.revision, digest=digest, event=event))
+            records += [Record(number=revision + nth, digest=digest, event=it) for nth, it in enumerate(events, 1)]
             answers.append((waiting, Answer(workload=about(overlay, waiting.command, events), events=tuple(events))))
         if records and not await self._commit(records, overlay, [waiting for waiting, _ in answers]):
             return
@@ -312,6 +310,12 @@ class Loop:
             if not waiting.answer.done():
                 waiting.answer.set_result(answer)
         self._tell(records)
+
+    def _as_before(self, records: Iterable[Record], policy: Policy) -> World:
+        """The world with what was decided in this batch already."""
+        overlay = self.world.copy()
+        overlay.policy = policy
+        return fold(overlay, (record.event for record in records))
 
     async def _settle_doubt(self) -> None:
         """After a commit that failed: take what the store holds, should more of it have been written than it said."""

@@ -1,9 +1,9 @@
 """decide(world, command, now) -> events: the only door into the core, and the only place where a rule lives.
 
-A command is decided on an overlay: first its own events (or an error, which leaves nothing behind), then what they mean
-for those who wait for what has ended by them (`chains`), then a step of the planner. Nothing is written to the world
-that was given; whoever commits the events evolves it with them. What people ask is here, what was observed and what
-time brings is in `observed`.
+First a command's own events (or an error, which leaves nothing behind), then what they mean for those who wait for what
+has ended by them (`chains`), then a step of the planner. `decide` writes nothing to the world that it is given; `step`
+is the same on a world that its caller can do without. What people ask is here, what was observed and what time brings
+is in `observed`.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from ..errors import Conflict, InvalidAsk, LimitExceeded, NotFound
+from ..errors import Conflict, GpuError, InvalidAsk, LimitExceeded, NotFound
 from ..model import (
     AddRecurring,
     Cancel,
@@ -84,18 +84,34 @@ def decide(world: World, command: Command, now: float) -> list[Event]:
 
     `now` is Unix seconds. The world is not changed. Raises Conflict where the events would break an invariant.
     """
-    overlay = world.copy()
+    return step(world.copy(), command, now, before=world)
+
+
+def step(world: World, command: Command, now: float, *, before: World | None = None) -> list[Event]:
+    """The same, in place: the world is evolved by the events that are returned.
+
+    A refusal raises before anything is changed, so the revision is what it was. Whatever is raised after that is a
+    fault of ours and leaves a world that is of no use any more. `before` is an earlier state of it: what must always
+    hold and was broken there already is not this command's doing, and to refuse it for that would keep the fault.
+    """
+    known_policy = world.policy
     if isinstance(command, LoadPolicy):
-        overlay.policy = command.policy
-    own = _RULES[type(command)](overlay, command, now)
+        world.policy = command.policy
+    try:
+        own = _RULES[type(command)](world, command, now)
+    except GpuError:
+        world.policy = known_policy
+        raise
     for event in own:
-        evolve(overlay, event)
-    own += follow(overlay, own, now)
-    events = own if type(command) in _CHANGES_NO_PLACE else own + plan(overlay, now)
+        evolve(world, event)
+    own += follow(world, own, now)
+    events = own if type(command) in _CHANGES_NO_PLACE else own + plan(world, now)
     touched = {event.workload for event in events if isinstance(event, OfWorkload)}
     touched.update(event.it.id for event in events if isinstance(event, Submitted))
-    # What was broken before is not this command's doing: to refuse it for that would keep the fault for ever.
-    broken = [problem for problem in overlay.check(touched) if problem not in world.check(touched)]
+    broken = world.check(touched)
+    if broken and before is not None:
+        known = before.check(touched)
+        broken = [problem for problem in broken if problem not in known]
     if broken:
         raise Conflict(
             f"refused, since it would break what must always hold: {'; '.join(broken)}",

@@ -20,6 +20,7 @@ from .nouns import Workload
 from .policy import BUCKET_SECONDS, USAGE_SECONDS, Policy
 from .recurring import Recurring
 from .states import Kind, State
+from .world_checks import problems
 
 #: Ended workloads that stay in memory; older ones are read from the store's history.
 KEPT_ENDED = 10_000
@@ -320,48 +321,7 @@ class World:
 
     def check(self, only: Iterable[int] | None = None) -> list[str]:
         """The invariants that do not hold, one sentence each. `only` looks at these workloads and what they touch."""
-        chosen = self.workloads.values() if only is None else [self.workloads[i] for i in only if i in self.workloads]
-        uuids: Iterable[str] = self.leases if only is None else {
-            uuid for w in chosen if w.lease is not None for uuid in w.lease.devices
-        }  # fmt: skip
-        broken = [problem for workload in chosen for problem in _workload_problems(workload)]
-        broken += [problem for uuid in sorted(uuids) for problem in self._device_problems(uuid)]
-        if only is None:
-            broken += self._index_problems()
-        return broken
-
-    def _device_problems(self, uuid: str) -> list[str]:
-        leases = [w.lease for w in self.holders_of(uuid) if w.lease is not None]
-        device = self.devices.get(uuid)
-        if device is None:
-            return [f"device {uuid} is leased and unknown"] if leases else []
-        if len(leases) > 1 and any(lease.memory_bytes is None for lease in leases):
-            return [f"device {uuid} is in {len(leases)} leases of which one is exclusive: {self.leases[uuid]}"]
-        shared = sum(lease.memory_bytes or 0 for lease in leases)
-        if device.memory_bytes is not None and shared > device.memory_bytes:
-            return [f"device {uuid} has {device.memory_bytes} bytes and leases of {shared}"]
-        return []
-
-    def _index_problems(self) -> list[str]:
-        fresh = World(self.policy)
-        fresh.devices, fresh.usage = self.devices, self.usage
-        for id_ in sorted(self.workloads):
-            fresh.put_workload(self.workloads[id_])
-        broken = []
-        if fresh.line != self.line:
-            broken.append("the line does not agree with the queued workloads")
-        if set(fresh.live) != set(self.live) or set(fresh.ended) != set(self.ended):
-            broken.append("the live or ended index does not agree with the states")
-        if fresh.leases != self.leases or (fresh.held, fresh.runs) != (self.held, self.runs):
-            broken.append("the index of what is held does not agree with the leases")
-        if fresh.lanes != self.lanes or fresh.queued_by != self.queued_by:
-            broken.append("the lanes do not agree with the queued workloads")
-        mine = (self.children, self.members, self.links_by)
-        if (fresh.children, fresh.members, fresh.links_by) != mine:
-            broken.append("what waits for others' ends, or runs of an array, does not agree with the workloads")
-        if fresh.keys.items() > self.keys.items():
-            broken.append("an idempotency key was forgotten before its workload")
-        return broken
+        return problems(self, only)
 
 
 def _whose(owner: str, team: str) -> tuple[Whose, Whose, Whose]:
@@ -375,25 +335,3 @@ def _added(buckets: dict[int, int], more: dict[int, int], kept: int) -> dict[int
     for bucket, used in more.items():
         new[bucket] = new.get(bucket, 0) + used
     return new
-
-
-def _workload_problems(workload: Workload) -> list[str]:
-    broken = []
-    is_placed_elsewhere = workload.state is State.YIELDING and workload.active_at is None
-    if workload.is_live and workload.lease is None and not is_placed_elsewhere:
-        broken.append(f"{workload.title} is {workload.state} without a lease")
-    if not workload.is_live and workload.lease is not None:
-        broken.append(f"{workload.title} is {workload.state} with a lease")
-    if workload.state is State.QUEUED and workload.waiting is None:
-        broken.append(f"{workload.title} is queued without a reason")
-    if workload.state is not State.QUEUED and workload.waiting is not None:
-        broken.append(f"{workload.title} is {workload.state} and waits for {workload.waiting}")
-    if workload.state is State.YIELDING and workload.eviction is None and workload.outcome is None:
-        broken.append(f"{workload.title} yields and was neither evicted nor released")
-    if (workload.state is State.ENDED) != (workload.end is not None):
-        broken.append(f"{workload.title} is {workload.state} with the end {workload.end}")
-    if workload.kind is Kind.JOB and workload.spec is None:
-        broken.append(f"{workload.title} has nothing to run")
-    if workload.lease is not None and len(set(workload.lease.devices)) != len(workload.lease.devices):
-        broken.append(f"{workload.title} holds one device twice")
-    return broken
