@@ -13,6 +13,7 @@ from ..errors import Conflict, InvalidAsk, LimitExceeded, NotAllowed
 from ..model import Ask, EndReason, JobSpec, Kind, Policy, QueuePolicy, Submit, WaitingReason, Workload, World
 from ..units import format_seconds
 from .arrays import member_spec, members, refuse_no_array
+from .booking import refuse_what_cannot_be_kept
 from .chains import linked, refuse_too_many_links, why_never
 from .events import Ended, Event, Submitted
 from .forecast import rank_ms
@@ -30,7 +31,7 @@ def submit(world: World, command: Submit, now: float) -> list[Event]:
     if command.idempotency_key is not None and (command.owner, command.idempotency_key) in world.keys:
         _refuse_another(world.workloads[world.keys[command.owner, command.idempotency_key]], command)
         return []
-    command = _with_profile(world.policy, command)
+    command = _from_now(_with_profile(world.policy, command), now)
     team = _team_for(world.policy, command)
     queue = _queue_for(world.policy, command, team)
     if command.kind is Kind.JOB and (command.spec is None or not command.spec.argv):
@@ -64,6 +65,8 @@ def submit(world: World, command: Submit, now: float) -> list[Event]:
         idempotency_key=command.idempotency_key,
     )
     it = msgspec.structs.replace(it, rank_ms=rank_ms(it, world, use_permille(world, it.owner, it.team, now)))
+    if it.is_booked:
+        refuse_what_cannot_be_kept(world, it, now)
     its = list(members(it, command)) if command.array else [it]
     events: list[Event] = [Submitted(at=now, it=one) for one in its]
     if links.broken is not None:  # as if it had waited already: whether a parent ended just before or after is chance
@@ -72,6 +75,13 @@ def submit(world: World, command: Submit, now: float) -> list[Event]:
             for one in its
         ]
     return events
+
+
+def _from_now(command: Submit, now: float) -> Submit:
+    """A reservation for a time that has come is one like any other."""
+    if command.kind is Kind.RESERVATION and (command.not_before or 0.0) <= now:
+        return msgspec.structs.replace(command, not_before=None)
+    return command
 
 
 def _refuse_too_many(world: World, command: Submit) -> None:

@@ -14,6 +14,7 @@ import msgspec
 
 from ..errors import Conflict, GpuError, InvalidAsk, LimitExceeded, NotFound
 from ..model import (
+    AddHold,
     AddRecurring,
     Cancel,
     Chain,
@@ -28,6 +29,7 @@ from ..model import (
     FireNow,
     Forget,
     Kind,
+    KnowWindows,
     LetGo,
     LoadPolicy,
     Move,
@@ -35,6 +37,7 @@ from ..model import (
     Pause,
     PauseRecurring,
     Release,
+    RemoveHold,
     RemoveRecurring,
     Reprioritise,
     SeeAboveShare,
@@ -53,7 +56,7 @@ from ..model import (
     Workload,
     World,
 )  # fmt: skip
-from . import observed, recurring
+from . import booking, observed, recurring, withholding
 from .admission import LONGEST_SECONDS, submit
 from .arrays import concerned
 from .chains import Links, chained, follow, linked, refuse_too_many_links
@@ -104,8 +107,11 @@ def step(world: World, command: Command, now: float, *, before: World | None = N
         raise
     for event in own:
         evolve(world, event)
+    has_booked = bool(world.booked)
+    own += booking.end_what_is_over(world, now) if has_booked else ()
     own += follow(world, own, now)
     events = own if type(command) in _CHANGES_NO_PLACE else own + plan(world, now)
+    events += booking.end_when_promised(world, events, now) if has_booked else ()
     touched = {event.workload for event in events if isinstance(event, OfWorkload)}
     touched.update(event.it.id for event in events if isinstance(event, Submitted))
     broken = world.check(touched)
@@ -208,6 +214,8 @@ def _must_wait(it: Workload, verb: str) -> Workload:
 
 def _pause(world: World, command: Pause, now: float) -> list[Event]:
     its = [_must_wait(it, "paused") for it in _meant(world, command)]
+    if any(it.is_booked for it in its):
+        raise Conflict(f"{its[0].title} is for later, and begins at its time", hint="Cancel it, and reserve anew.")
     return [Amended(at=now, workload=it.id, by=command.by, paused=True) for it in its if not it.paused]
 
 
@@ -332,6 +340,9 @@ _RULES: dict[type[Command], Callable[..., list[Event]]] = {
     FireNow: recurring.fire_now,
     PauseRecurring: recurring.pause,
     RemoveRecurring: recurring.remove,
+    AddHold: withholding.add,
+    RemoveHold: withholding.remove,
+    KnowWindows: withholding.know,
     Tick: observed.tick,
     SeeDevices: observed.see_devices,
     SeeAboveShare: observed.see_above_share,

@@ -14,10 +14,12 @@ from ..model import (
     Device,
     EndReason,
     EvictionReason,
+    Hold,
     Holder,
     Lease,
     Outcome,
     Recurring,
+    Span,
     WaitingReason,
     Workload,
 )
@@ -182,6 +184,31 @@ class RecurringRemoved(Event, frozen=True, kw_only=True, tag="recurring-removed"
     by: str = ""
 
 
+class HoldPut(Event, frozen=True, kw_only=True, tag="hold-put", omit_defaults=True):
+    """An operator put a hold."""
+
+    it: Hold
+
+
+class HoldChanged(Event, frozen=True, kw_only=True, tag="hold-changed", omit_defaults=True):
+    """More of a hold's windows are known, or of one it is known what became of it; what is None stays as it was."""
+
+    hold: int
+    #: What happened: "known", "attended" or "given back".
+    what: str
+    windows: tuple[Span, ...] | None = None
+    known_until: float | None = None
+    #: The beginning of the window that the entitled came to, or that was given back.
+    window: float | None = None
+
+
+class HoldRemoved(Event, frozen=True, kw_only=True, tag="hold-removed", omit_defaults=True):
+    """A hold is no more: an operator removed it, or its last window is over."""
+
+    hold: int
+    by: str = ""
+
+
 class PolicyLoaded(Event, frozen=True, kw_only=True, tag="policy-loaded", omit_defaults=True):
     """From here on these rules hold; the digest stands on each event too."""
 
@@ -191,5 +218,5 @@ class PolicyLoaded(Event, frozen=True, kw_only=True, tag="policy-loaded", omit_d
 AnyEvent = (
     Submitted | Granted | Started | Amended | Moved | Released | Evicted | Overdue | Requeued | Ended
     | Explained | DeviceAppeared | DeviceMarked | DeviceForgotten | PolicyLoaded | RecurringPut | RecurringChanged
-    | RecurringRemoved
+    | RecurringRemoved | HoldPut | HoldChanged | HoldRemoved
 )  # fmt: skip

@@ -23,6 +23,9 @@ from .events import (
     Evicted,
     Explained,
     Granted,
+    HoldChanged,
+    HoldPut,
+    HoldRemoved,
     Moved,
     OfWorkload,
     Overdue,
@@ -94,6 +97,8 @@ def evolve(world: World, event: Event) -> None:
         world.put_recurring(_recurring_changed(world.recurring[event.recurring], event))
     elif isinstance(event, RecurringRemoved):
         world.drop_recurring(event.recurring)
+    elif isinstance(event, HoldPut | HoldChanged | HoldRemoved):
+        _of_holds(world, event)
     else:
         _of_devices(world, event)
     world.revision += 1
@@ -119,6 +124,22 @@ def _recurring_changed(it: Recurring, event: RecurringChanged) -> Recurring:
         last_detail=event.last_detail,
         times=event.times,
     )
+
+
+def _of_holds(world: World, event: HoldPut | HoldChanged | HoldRemoved) -> None:
+    if isinstance(event, HoldPut):
+        world.put_hold(event.it)
+    elif isinstance(event, HoldRemoved):
+        world.drop_hold(event.hold)
+    else:
+        it = world.holds[event.hold]
+        if event.windows is not None:
+            it = _replace(it, windows=event.windows, known_until=event.known_until)
+        if event.what == "attended":
+            it = _replace(it, attended=event.window)
+        elif event.what == "given back":
+            it = _replace(it, given_back=event.window)
+        world.put_hold(it)
 
 
 def _granted(it: Workload, event: Granted) -> Workload:

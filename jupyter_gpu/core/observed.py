@@ -49,6 +49,7 @@ from .placement import is_mig, why_not_shared
 from .told import WORDS, above_its_part, what_it_used
 from .verdict import verdict
 from .victims import grace_seconds
+from .withholding import see_windows
 
 _SAME = msgspec.UNSET
 
@@ -281,7 +282,7 @@ def see_probe(world: World, command: SeeProbe, now: float) -> list[Event]:
 
 def tick(world: World, command: Tick, now: float) -> list[Event]:  # noqa: ARG001 - one shape for all the rules
     """What time alone brings: limits of running and of waiting, no-shows, graces that are over."""
-    events: list[Event] = []
+    events: list[Event] = see_windows(world, now) if world.holds else []
     for it in world.holders():
         events += _of_live(world, it, now)
     limits = {queue.name: queue.wait_limit_seconds for queue in world.policy.queues}

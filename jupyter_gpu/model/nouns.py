@@ -167,6 +167,11 @@ class Workload(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         return self.state in (State.ACTIVE, State.YIELDING)
 
     @property
+    def is_booked(self) -> bool:
+        """Whether it is a reservation for later: its devices are promised to it from `not_before` on."""
+        return self.not_before is not None and self.kind is Kind.RESERVATION and self.state is State.QUEUED
+
+    @property
     def title(self) -> str:
         """How texts name it: "job 12 (digits)", and in an array "job 14 (digits, 3 of 5 of array 12)"."""
         place = "" if self.member is None else f"{self.member.index} of {self.member.of} of array {self.member.array}"

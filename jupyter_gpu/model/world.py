@@ -1,7 +1,7 @@
 """The world: all that the core knows at one instant, with the indices that make a step cheap.
 
 Only `core.lifecycle.evolve` writes to it, through `put_workload`, `put_device`, `drop_device`,
-`put_recurring`, `drop_recurring` and `charge`.
+`put_recurring`, `drop_recurring`, `put_hold`, `drop_hold` and `charge`.
 The nouns inside are frozen, so `copy()` is a shallow copy of a few containers and serves as the overlay on which a
 command is decided. `policy` and what was observed (`readings`, `uses`, `wrong`, `groups`, `progress`) stand beside the
 log: no facts of it, and shared by all copies.
@@ -14,6 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from .devices import Device, Reading, Use, Wrong
+from .holds import Hold
 from .jobs import Progress
 from .lanes import Lane, lane_of
 from .nouns import Workload
@@ -58,9 +59,35 @@ class World:
     """Workloads, devices and use, with derived indices that always agree with them."""
 
     __slots__ = (
-        "by_day", "children", "devices", "ended", "ended_weight", "groups", "held", "keys", "lanes", "last_id",
-        "leases", "line", "links_by", "live", "members", "policy", "progress", "queued_by", "readings", "recurring",
-        "revision", "runs", "sums", "usage", "uses", "workloads", "wrong",
+        "booked",
+        "by_day",
+        "children",
+        "devices",
+        "ended",
+        "ended_weight",
+        "groups",
+        "held",
+        "holds",
+        "keys",
+        "lanes",
+        "last_id",
+        "leases",
+        "line",
+        "links_by",
+        "live",
+        "members",
+        "policy",
+        "progress",
+        "queued_by",
+        "readings",
+        "recurring",
+        "revision",
+        "runs",
+        "sums",
+        "usage",
+        "uses",
+        "workloads",
+        "wrong",
     )  # fmt: skip
 
     def __init__(self, policy: Policy | None = None) -> None:
@@ -100,6 +127,9 @@ class World:
         self.members: dict[int, int] = {}
         #: The recurring jobs, by id.
         self.recurring: dict[int, Recurring] = {}
+        #: The holds that operators put by a word, by id; and the queued reservations for later.
+        self.holds: dict[int, Hold] = {}
+        self.booked: dict[int, None] = {}
         #: Owner -> how many of theirs are queued.
         self.queued_by: dict[str, int] = {}
         #: As `usage`, but how many devices are held now.
@@ -125,6 +155,7 @@ class World:
         other.children, other.members = self.children.copy(), self.members.copy()
         other.links_by = self.links_by.copy()
         other.recurring = self.recurring.copy()
+        other.holds, other.booked = self.holds.copy(), self.booked.copy()
         other.sums = self.sums  # each sum names the buckets that it is of, so it is never wrong for another world
         other.by_day = self.days().copy()
         return other
@@ -144,6 +175,10 @@ class World:
         weight = workload.weight if workload.state is State.ENDED else 0  # what could fail comes before any change
         before = self.workloads.get(workload.id)
         self.workloads[workload.id] = workload
+        if workload.is_booked:
+            self.booked[workload.id] = None
+        elif self.booked:
+            self.booked.pop(workload.id, None)
         if (
             before is not None
             and before.state is workload.state is State.QUEUED
@@ -226,6 +261,15 @@ class World:
     def drop_recurring(self, recurring_id: int) -> None:
         """It is no more."""
         del self.recurring[recurring_id]
+
+    def put_hold(self, hold: Hold) -> None:
+        """Replace or add a hold."""
+        self.last_id = max(self.last_id, hold.id)
+        self.holds[hold.id] = hold
+
+    def drop_hold(self, hold_id: int) -> None:
+        """It is no more."""
+        del self.holds[hold_id]
 
     def _hold(self, workload: Workload, uuid: str, count: int) -> None:
         device = self.devices.get(uuid)

@@ -56,6 +56,8 @@ def _index_problems(world: World) -> list[str]:
     mine = (world.children, world.members, world.links_by)
     if (fresh.children, fresh.members, fresh.links_by) != mine:
         broken.append("what waits for others' ends, or runs of an array, does not agree with the workloads")
+    if fresh.booked != world.booked:
+        broken.append("the index of reservations for later does not agree with the queued workloads")
     if fresh.keys.items() > world.keys.items():
         broken.append("an idempotency key was forgotten before its workload")
     return broken
