@@ -37,6 +37,7 @@ from .events import (
     Started,
     Submitted,
 )  # fmt: skip
+from .grace import learnt
 
 DAY_SECONDS = 86_400
 
@@ -233,6 +234,7 @@ def _requeued(it: Workload, event: Requeued) -> Workload:
         changes["stalls"] = 0
     elif event.cause == "asked":
         changes["stalls"] = it.stalls + 1
+    changes["learnt_grace"] = learnt(it)
     return _replace(
         _replace(_cleared(it), **changes), waiting=WaitingReason.DEVICES, back_off_until=event.back_off_until,
         paused=it.paused or event.paused, detail=event.detail,

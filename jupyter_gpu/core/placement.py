@@ -1,11 +1,12 @@
 """Which devices for one ask. Knows devices, leases and readings; knows nothing of users, quotas or priorities.
 
-Whole devices by best fit over link groups (the group with the fewest spare devices that serves), the devices of the
-previous attempt first when they are free; a memory ask goes to the shareable devices it fills best. All devices of an
-ask are on one node. A device that drives a display is the last choice, since part of its memory and time are gone. Who
-names no class gets devices of one class, of the largest that has enough; different ones only where no class has. A
-device that is cordoned or has a condition serves nobody. Free memory is what NVML says as well as what leases say, so
-memory that somebody took outside the queue counts (`core.spare`).
+Whole devices by best fit: the node that has the fewest free devices of those that serve, on it the link group with the
+fewest, and devices that are linked before others; the devices of the previous attempt first when they are free. A
+memory ask goes to the shareable devices it fills best. All devices of an ask are on one node, save where the ask says
+otherwise. A device that drives a display is the last choice, since part of its memory and time are gone. Who names no
+class gets devices of one class, of the largest that has enough; different ones only where no class has. A device that
+is cordoned or has a condition serves nobody. Free memory is what NVML says as well as what leases say, so memory that
+somebody took outside the queue counts (`core.spare`).
 
 MIG devices serve asks for one device only: CUDA shows a process the first of several and drops the others, a whole GPU
 beside it too (pytorch/pytorch#102715). Who names a class gets it, packed onto as few cards as may be. Who names none,
@@ -16,21 +17,19 @@ them. Who says neither gets a whole GPU where one is free, else the largest MIG 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from math import inf
 
+import msgspec
+
 from ..model import Ask, Device, Policy, Workload, World
+from ..model.shelves import MIG, Node, Shelf, Sort, is_mig, shelf_of
 from .spare import spare_bytes
 
-Group = tuple[str, str, str]
+__all__ = ["MIG", "Room", "avoided", "free_bytes", "has_room", "in_order", "is_mig", "is_well", "most_at_once", "suits"]
 
-#: How the classes of MIG devices begin.
-MIG = "mig-"
-
-
-def is_mig(device: Device) -> bool:
-    """Whether it is a part of a GPU, by its card or, in the store of an earlier version, by its class."""
-    return device.card is not None or device.device_class.startswith(MIG)
+#: What must hold all devices of an ask: a node, or a link group where that is asked for.
+Group = tuple[Node, str | None]
 
 
 def why_not_shared(device: Device, policy: Policy) -> str | None:
@@ -48,11 +47,14 @@ def why_not_shared(device: Device, policy: Policy) -> str | None:
 
 def suits(device: Device, ask: Ask) -> bool:
     """Whether the device is of the kind asked for, whatever its state."""
+    return (not ask.on or device.uuid in ask.on) and _suits(device, ask)
+
+
+def _suits(device: Device, ask: Ask) -> bool:
+    """The same for all devices of one sort: where it was placed by hand is another matter."""
     if ask.pool is not None and device.pool != ask.pool:
         return False
     if ask.device_class is not None and device.device_class != ask.device_class:
-        return False
-    if ask.on and device.uuid not in ask.on:
         return False
     if ask.devices > 1 and is_mig(device):
         return False
@@ -69,13 +71,22 @@ def _is_shared(device: Device) -> bool:
 
 def is_well(device: Device) -> bool:
     """Whether new leases may be placed on it."""
-    return not device.cordoned and device.condition is None
+    return device.is_well
 
 
 def most_at_once(world: World, ask: Ask) -> int:
     """How many devices of the kind asked for one ask could ever get: leased, cordoned or not, but on one node."""
-    groups = Counter(_group(device, ask) for device in world.devices.values() if suits(device, ask))
-    return max(groups.values(), default=0)
+    known = world.layout.most
+    kind = msgspec.structs.replace(ask, devices=min(2, ask.devices), duration_seconds=None)
+    most = known.get(kind)
+    if most is None:
+        most = known[kind] = _most_of((it for it in world.devices.values() if suits(it, ask)), ask)
+    return most
+
+
+def _most_of(devices: Iterable[Device], ask: Ask) -> int:
+    groups = Counter(_group(shelf_of(device), ask, device) for device in devices)
+    return sum(groups.values()) if ask.across_nodes else max(groups.values(), default=0)
 
 
 def avoided(world: World, it: Workload, now: float) -> frozenset[str]:
@@ -83,8 +94,8 @@ def avoided(world: World, it: Workload, now: float) -> frozenset[str]:
     if not it.avoids or it.avoids_until is None or now >= it.avoids_until:
         return frozenset()
     others = (device for device in world.devices.values() if device.uuid not in it.avoids and is_well(device))
-    groups = Counter(_group(device, it.ask) for device in others if suits(device, it.ask))
-    return frozenset(it.avoids) if max(groups.values(), default=0) >= it.ask.devices else frozenset()
+    most = _most_of((device for device in others if suits(device, it.ask)), it.ask)
+    return frozenset(it.avoids) if most >= it.ask.devices else frozenset()
 
 
 def has_room(world: World, device: Device, ask: Ask, gone: frozenset[int] | set[int] = frozenset()) -> bool:
@@ -115,12 +126,6 @@ def drives_display(world: World, device: Device) -> bool:
     return bool(drives or (drives is None and reading.drawing_pids))
 
 
-def free_devices(world: World) -> list[Device]:
-    """The well devices without any lease, in the order of node and index."""
-    leases = world.leases
-    return sorted((d for d in world.devices.values() if d.uuid not in leases and is_well(d)), key=_place)
-
-
 def in_order(world: World) -> list[Device]:
     """All devices by node and index, so that placement is the same every time."""
     return sorted(world.devices.values(), key=_place)
@@ -130,23 +135,17 @@ def _place(device: Device) -> tuple[str, str, int, str]:
     return (device.pool, device.node, device.index, device.uuid)
 
 
-def _group(device: Device, ask: Ask) -> Group:
-    """What must hold all devices of an ask: a node, or a link group where that is asked for."""
-    return (device.pool, device.node, _link(device) if ask.same_link_group else "")
-
-
-def _link(device: Device) -> str:
-    """A link group; of MIG devices their card, so that one card is filled before the next is begun."""
-    if device.card is not None:
-        return device.card.uuid
-    return device.uuid if device.link_group is None else device.link_group
+def _group(shelf: Shelf, ask: Ask, device: Device) -> Group:
+    if not ask.same_link_group:
+        return shelf.node, None
+    return shelf.node, device.uuid if shelf.link is None else shelf.link
 
 
 class Room:
     """The devices that would serve one ask: now, and once certain holders have left.
 
-    `look_at` takes devices as they are, `leave` imagines a holder gone. Both only ever add, and each device is looked
-    at no more often than somebody leaves it, so it is cheap to let holders leave one by one until the ask fits.
+    `look_at_free` takes what is free, `look_at` takes devices as they are, `leave` imagines a holder gone. All only
+    ever add, so it is cheap to let holders leave one by one until the ask fits.
     """
 
     def __init__(
@@ -156,21 +155,30 @@ class Room:
         self._world, self._ask = world, ask
         self._barred, self._barred_classes = barred, barred_classes
         self._gone: set[int] = set()
-        self._serving: dict[str, Device] = {}
-        self._counts: Counter[Group] = Counter()
+        self._sorts: dict[Sort, bool] = {}
+        self._serving: dict[Shelf, list[Device]] = {}
+        self._groups: dict[Group, int] = {}
         #: Where it fits; None as long as it does not.
         self._fitting: Group | None = None
         self.fits = ask.devices == 0
 
+    def look_at_free(self) -> Room:
+        """Count what serves of the devices that nobody holds."""
+        ask = self._ask
+        plain = not (self._barred or ask.on or ask.min_free_bytes)
+        for shelf, devices in self._world.stock.free.items():
+            if self._takes(shelf):
+                some = devices if plain else [device for device in devices if self._serves(device)]
+                if some:
+                    self._add(shelf, some)
+        return self
+
     def look_at(self, devices: Iterable[Device]) -> Room:
-        """Count those of the devices that serve."""
+        """Count those of the devices that serve, and are not counted yet."""
         for device in devices:
-            if device.uuid not in self._serving and self._serves(device):
-                self._serving[device.uuid] = device
-                group = _group(device, self._ask)
-                self._counts[group] += 1
-                if self._fitting is None and self._counts[group] >= self._ask.devices:
-                    self._fitting, self.fits = group, True
+            shelf = shelf_of(device)
+            if self._takes(shelf) and device not in self._serving.get(shelf, ()) and self._serves(device):
+                self._add(shelf, (device,))
         return self
 
     def leave(self, holder: Workload) -> Room:
@@ -182,68 +190,183 @@ class Room:
 
     def concerns(self, holder: Workload) -> bool:
         """Whether a holder's devices are where it fits."""
-        uuids = holder.lease.devices if holder.lease is not None else ()
-        return any(_group(self._world.devices[uuid], self._ask) == self._fitting for uuid in uuids)
+        devices = [self._world.devices[uuid] for uuid in holder.lease.devices] if holder.lease is not None else []
+        if self._ask.across_nodes:
+            return any(device in self._serving.get(shelf_of(device), ()) for device in devices)
+        return any(_group(shelf_of(device), self._ask, device) == self._fitting for device in devices)
+
+    def _takes(self, shelf: Shelf) -> bool:
+        takes = self._sorts.get(shelf.sort)
+        if takes is None:
+            takes = shelf.device_class not in self._barred_classes and _suits(shelf.sort.sample, self._ask)
+            self._sorts[shelf.sort] = takes
+        return takes
 
     def _serves(self, device: Device) -> bool:
-        if not suits(device, self._ask) or not is_well(device):
+        """Of one of a sort that suits."""
+        if self._ask.on and device.uuid not in self._ask.on:
             return False
-        if device.uuid in self._barred or device.device_class in self._barred_classes:
-            return False
-        return has_room(self._world, device, self._ask, self._gone)
+        return device.is_well and device.uuid not in self._barred and has_room(
+            self._world, device, self._ask, self._gone
+        )  # fmt: skip
+
+    def _add(self, shelf: Shelf, devices: Collection[Device]) -> None:
+        self._serving.setdefault(shelf, []).extend(devices)
+        groups, ask = self._groups, self._ask
+        if ask.same_link_group and shelf.link is None:  # nothing says that any two of them are linked
+            for device in devices:
+                self._count(_group(shelf, ask, device), 1)
+        else:
+            self._count((shelf.node, shelf.link if ask.same_link_group else None), len(devices))
+        if ask.across_nodes and not self.fits:
+            self.fits = _across(groups, self._size(), ask.devices) is not None
+
+    def _count(self, group: Group, more: int) -> None:
+        count = self._groups[group] = self._groups.get(group, 0) + more
+        if self._fitting is None and count >= self._ask.devices:
+            self._fitting, self.fits = group, True
+
+    def _size(self) -> int:
+        """How many devices that suit the largest node has, free or not."""
+        layout = self._world.layout
+        return max(
+            (sum(n for sort, n in sorts.items() if _suits(sort.sample, self._ask)) for sorts in layout.counts.values()),
+            default=0,
+        )
 
     def place(self, previous: tuple[str, ...] = ()) -> tuple[str, ...] | None:
         """Choose among what serves: the devices of before, else the best fit; None where it does not fit."""
         count = self._ask.devices
         if not self.fits or count == 0:
             return () if self.fits else None
-        if len(previous) == count and self._serving.keys() >= set(previous):
+        if len(previous) == count and self._have(previous):
             return previous
-        serving = sorted(_preferred(list(self._serving.values()), self._ask), key=_place)
-        if self._ask.memory_bytes is not None:  # the fullest that still have room
-            serving.sort(key=lambda device: spare_bytes(self._world, device, self._gone) or 0)
-            return _best(count, ((device.uuid, _group(device, self._ask)) for device in serving))
-        for some in _choices(self._world, serving):
-            linked = _best(count, ((device.uuid, (device.pool, device.node, _link(device))) for device in some))
-            found = linked or _best(count, ((device.uuid, _group(device, self._ask)) for device in some))
+        if self._ask.memory_bytes is not None:
+            return self._fullest(count)
+        for some in _choices(self._world, _preferred(self._serving, self._ask)):
+            found = _best(some, self._ask, self._size)
             if found is not None:
                 return found
         return None
 
+    def _have(self, uuids: tuple[str, ...]) -> bool:
+        there = {device.uuid for devices in self._serving.values() for device in devices}
+        return there.issuperset(uuids)
 
-def _best(count: int, devices: Iterable[tuple[str, Group]]) -> tuple[str, ...] | None:
-    """The first so many devices of the group that leaves the fewest over."""
-    groups: dict[Group, list[str]] = {}
-    for uuid, group in devices:
-        groups.setdefault(group, []).append(uuid)
-    enough = [(len(uuids), group) for group, uuids in groups.items() if len(uuids) >= count]
-    return tuple(groups[min(enough)[1]][:count]) if enough else None
+    def _fullest(self, count: int) -> tuple[str, ...] | None:
+        """Of the group that leaves the fewest over those that have the least room and still enough."""
+        groups: dict[Group, list[tuple[int, tuple[str, str, int, str]]]] = {}
+        for shelf, devices in self._serving.items():
+            for device in devices:
+                spare = spare_bytes(self._world, device, self._gone) or 0
+                groups.setdefault(_group(shelf, self._ask, device), []).append((spare, _place(device)))
+        enough = [(len(there), group) for group, there in groups.items() if len(there) >= count]
+        chosen = sorted(groups[min(enough, key=_by_text)[1]])[:count] if enough else None
+        return None if chosen is None else tuple(place[-1] for _, place in chosen)
 
 
-def _choices(world: World, serving: list[Device]) -> Iterator[list[Device]]:
+def _by_text(pair: tuple[int, Group]) -> tuple[int, Node, str]:
+    size, (node, link) = pair
+    return size, node, link or ""
+
+
+#: Devices that serve, by where they stand.
+Serving = dict[Shelf, list[Device]]
+
+
+def _best(serving: Serving, ask: Ask, size: Callable[[], int]) -> tuple[str, ...] | None:
+    """Linked devices before others; of the node that has the fewest, of its link group that has the fewest."""
+    count, nodes = ask.devices, dict[Node, int]()
+    for shelf, devices in serving.items():
+        nodes[shelf.node] = nodes.get(shelf.node, 0) + len(devices)
+    best: tuple[bool, int, int, Node, str] | None = None
+    chosen: Shelf | None = None
+    for shelf, devices in serving.items():
+        # A device by itself is linked as well as can be; of several without a link group nothing is known.
+        if len(devices) >= count and (count == 1 or shelf.link is not None):
+            rank = (False, nodes[shelf.node], len(devices), shelf.node, shelf.link or "")
+            if best is None or rank < best:
+                best, chosen = rank, shelf
+    if chosen is not None:
+        return tuple([device.uuid for device in sorted(serving[chosen], key=_place)[:count]])
+    if ask.same_link_group:
+        return None
+    enough = [(there, node) for node, there in nodes.items() if there >= count]
+    if enough:
+        return _of_nodes(serving, [(min(enough)[1], count)])
+    parts = _across({(node, None): there for node, there in nodes.items()}, size(), count) if ask.across_nodes else None
+    return None if parts is None else _of_nodes(serving, parts)
+
+
+def _of_nodes(serving: Serving, parts: list[tuple[Node, int]]) -> tuple[str, ...]:
+    """So many devices of each of these nodes, the lowest first."""
+    chosen: list[str] = []
+    for node, count in parts:
+        there = sorted((it for shelf, devices in serving.items() if shelf.node == node for it in devices), key=_place)
+        chosen += [device.uuid for device in there[:count]]
+    return tuple(chosen)
+
+
+def _across(groups: dict[Group, int], size: int, count: int) -> list[tuple[Node, int]] | None:
+    """The nodes for what no single one can hold: whole free ones, the first of them, and the freest for the rest.
+
+    None where there are too few, and where one node would do, since who fits on one waits for one.
+    """
+    if size == 0 or count <= size:
+        return None
+    whole = sorted(node for (node, _), there in groups.items() if there >= size)
+    full, rest = divmod(count, size)
+    if len(whole) < full:
+        return None
+    parts = [(node, size) for node in whole[:full]]
+    if rest:
+        taken = set(whole[:full])
+        freest = min(
+            ((-there, node) for (node, _), there in groups.items() if node not in taken), default=(0, ("", ""))
+        )
+        if -freest[0] < rest:
+            return None
+        parts.append((freest[1], rest))
+    return parts
+
+
+def _choices(world: World, serving: Serving) -> Iterator[Serving]:
     """What to choose from, the best first: without a display, and of one class, the largest; all of them at last."""
-    dark = [device for device in serving if not drives_display(world, device)]
-    for some in (dark, serving) if len(dark) < len(serving) else (serving,):
-        classes: dict[str, list[Device]] = {}
-        for device in some:
-            classes.setdefault(device.device_class, []).append(device)
+    lit = {device.uuid for devices in serving.values() for device in devices if drives_display(world, device)} if (
+        world.readings
+    ) else set()  # fmt: skip
+    dark = _only(serving, lambda device: device.uuid not in lit) if lit else serving
+    for some in (dark, serving) if lit else (serving,):
+        classes: dict[str, Serving] = {}
+        for shelf, devices in some.items():
+            classes.setdefault(shelf.device_class, {})[shelf] = devices
         if len(classes) > 1:
-            yield from sorted(classes.values(), key=lambda alike: (-max(map(_size, alike)), alike[0].device_class))
+            yield from sorted(
+                classes.values(), key=lambda alike: (-max(map(_size, alike)), next(iter(alike)).device_class)
+            )
         yield some
 
 
-def _preferred(serving: list[Device], ask: Ask) -> list[Device]:
+def _only(serving: Serving, is_wanted: Callable[[Device], bool]) -> Serving:
+    found = {shelf: [device for device in devices if is_wanted(device)] for shelf, devices in serving.items()}
+    return {shelf: devices for shelf, devices in found.items() if devices}
+
+
+def _preferred(serving: Serving, ask: Ask) -> Serving:
     """Of what serves an ask for one device of no class, those of the size that it should have."""
-    if ask.devices != 1 or ask.device_class is not None or ask.memory_bytes is not None:
+    if ask.devices != 1 or ask.device_class is not None:
         return serving
     if ask.min_free_bytes is not None:
         least = min(map(_size, serving))
-        return [device for device in serving if _size(device) == least]
-    whole = [device for device in serving if not is_mig(device)]
-    most = 0 if whole else max(map(_size, serving))
-    return whole or [device for device in serving if _size(device) == most]
+        return {shelf: devices for shelf, devices in serving.items() if _size(shelf) == least}
+    whole = {shelf: devices for shelf, devices in serving.items() if not shelf.sort.is_mig}
+    if whole:
+        return whole
+    most = max(map(_size, serving))
+    return {shelf: devices for shelf, devices in serving.items() if _size(shelf) == most}
 
 
-def _size(device: Device) -> float:
+def _size(shelf: Shelf) -> float:
     """What is not known is taken for the largest."""
-    return inf if device.memory_bytes is None else device.memory_bytes
+    memory_bytes = shelf.sort.sample.memory_bytes
+    return inf if memory_bytes is None else memory_bytes

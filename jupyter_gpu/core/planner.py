@@ -8,14 +8,12 @@ for the whole step: for a lane (workloads alike in everything) without a look, f
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
-from itertools import groupby
-from operator import itemgetter
+from collections.abc import Callable
+from heapq import heappop, heappush
 
 from ..model import (
     Ask,
     Condition,
-    Device,
     EvictionReason,
     Kind,
     Lease,
@@ -24,13 +22,12 @@ from ..model import (
     Workload,
     World,
 )
-from ..model.lanes import Lane, Part, lane_of
-from ..model.world import LineKey
+from ..model.lanes import Lane, LineKey, Part, lane_of
 from .events import Event, Evicted, Explained, Granted
 from .forecast import expected_end_at, expected_seconds
 from .holds import Kept, is_entitled
 from .lifecycle import evolve
-from .placement import Room, avoided, free_devices, is_mig, is_well, suits
+from .placement import Room, avoided, suits
 from .quota import NO_CLASSES, Binding, Ledger
 from .victims import Victims, is_in_overtime, is_protected
 
@@ -57,17 +54,16 @@ class _Step:
         self.world, self.now = world, now
         self.events: list[Event] = []
         self.ledger = Ledger(world, now)
-        self.free = free_devices(world)
-        self.shareable = [d for d in world.devices.values() if d.shareable and is_well(d)]
         self.kept = Kept(world, now)
-        self.yielding = [it for it in world.holders() if it.state is State.YIELDING]
+        self.yielding = [world.workloads[id_] for id_ in sorted(world.yielding)]
         #: Lanes of which all is known, and their reason is what it was.
         self.settled: set[Lane | None] = set()
+        #: Who gets devices that are being made free.
+        self.awaiting: set[int] = set()
         self.askers: dict[Part, Asker] = {}
         #: What found no devices, by whom it concerns; and by kind of ask, from how many devices on.
         self.without: dict[object, dict[Part, WaitingReason]] = {}
         self.lacking: dict[AskKind, tuple[int, WaitingReason]] = {}
-        self.sorts = _sorts_of_devices(world)
         self.changed: dict[int, WaitingReason] = {}
         #: Array -> how many of it get devices that are being made free.
         self.to_come: Counter[int] = Counter()
@@ -87,40 +83,60 @@ class _Step:
         Within one priority who stays within a share goes before borrowers: else what a team reclaimed would go back
         to the borrower, whose old place in line may be before it.
         """
-        line = self.world.line.copy()
-        if not self.ledger.shares:
-            self._consider_all(line)
-            return
-        for _, band in groupby(line, key=itemgetter(0)):
-            borrowers = []
-            for key in band:
-                if self._is_within_share(key[3]):
-                    self._consider_all([key])
-                else:
-                    borrowers.append(key)
-            self._consider_all(borrowers)
+        at, heads = 0, self.world.lanes.heads
+        while at < len(heads):
+            band = heads[at][0][0]
+            if self.ledger.shares:
+                self._consider_all(at, band, self._is_within_share)
+            at = self._consider_all(at, band, None)
 
-    def _is_within_share(self, id_: int) -> bool:
-        lane = self.world.lanes.get(id_)
+    def _is_within_share(self, id_: int, lane: Lane | None) -> bool:
         if lane is None:
             return self.ledger.is_within_share(self.world.workloads[id_])
         return lane.devices <= self.ledger.left_of_shares.get(lane.team, 0)
 
-    def _consider_all(self, line: Iterable[LineKey]) -> None:
-        lanes, settled = self.world.lanes, self.settled
-        for _, _, _, id_ in line:
-            lane = lanes.get(id_)
-            if lane in settled:
-                continue  # most of a long line ends here
-            reason = self._known_reason(lane) if lane is not None else self._of_its_own(self.world.workloads[id_])
-            it = self.world.workloads[id_]
-            if reason is None:
-                reason = self._consider(it, lane or lane_of(it))
-            if reason is not it.waiting:
-                if reason is not None:
-                    self.changed[id_] = reason
-            elif lane is not None and reason is not WaitingReason.CLEARING:
+    def _consider_all(self, at: int, band: int, is_meant: Callable[[int, Lane | None], bool] | None) -> int:
+        """Consider those of one priority, from the head at `at` on; tell where the next priority begins.
+
+        All of a lane get one answer. So the next of a lane is looked at only where the one before got something:
+        devices, then it is the head instead of them, or the word that others leave some.
+        """
+        heads, settled = self.world.lanes.heads, self.settled
+        nexts: list[tuple[LineKey, Lane | None]] = []
+        while True:
+            is_head = at < len(heads) and heads[at][0][0] == band and not (nexts and nexts[0] < heads[at])
+            if not is_head and not nexts:
+                return at
+            key, lane = heads[at] if is_head else heappop(nexts)
+            if lane in settled or (is_meant is not None and not is_meant(key[3], lane)):
+                at += is_head
+                continue
+            reason = WaitingReason.CLEARING if key[3] in self.awaiting else self._answer(key, lane)
+            if is_head and reason is None:
+                continue
+            at += is_head
+            if lane is None:
+                continue
+            if reason is None or reason is WaitingReason.CLEARING:
+                following = self.world.lanes.after(lane, key)
+                if following is not None:
+                    heappush(nexts, (following, lane))
+            else:
                 settled.add(lane)
+
+    def _answer(self, key: LineKey, lane: Lane | None) -> WaitingReason | None:
+        """Grant it, or say why it waits; where all of its lane do, that is the answer to all."""
+        it = self.world.workloads[key[3]]
+        reason = self._of_its_own(it) if lane is None else self._known_reason(lane)
+        if reason is None:
+            reason = self._consider(it, lane or lane_of(it))
+        if reason is WaitingReason.CLEARING:
+            self.awaiting.add(it.id)
+        if reason is not None and reason is not it.waiting:
+            alone = lane is None or reason is WaitingReason.CLEARING
+            for _, _, _, id_ in [key] if alone or lane is None else self.world.lanes.members(lane, key):
+                self.changed[id_] = reason
+        return reason
 
     def _of_its_own(self, it: Workload) -> WaitingReason | None:
         if it.paused:
@@ -230,7 +246,7 @@ class _Step:
         room = Room(
             self.world, it.ask, barred=barred, barred_classes=self.ledger.allowance(it).barred_classes(it.ask.devices)
         )
-        return room.look_at(self.free if it.ask.memory_bytes is None else self.shareable)
+        return room.look_at_free() if it.ask.memory_bytes is None else room.look_at(self.world.layout.shareable)
 
     def _room_to_come(self, it: Workload) -> Room:
         """What would serve it once those have left who are leaving anyway."""
@@ -252,7 +268,6 @@ class _Step:
         )
         self._record(Granted(at=self.now, workload=it.id, lease=lease))
         self._count(it, uuids)
-        self.free = [device for device in self.free if device.uuid not in uuids]
 
     # -- 4 preempt
 
@@ -310,16 +325,27 @@ class _Step:
         kind = (it.ask.pool, it.ask.device_class, it.ask.memory_bytes is None, it.ask.on)
         if kind not in self.heads:
             self.heads.add(kind)
-            if any(suits(device, it.ask) for device in (*self.free, *self.shareable)):
+            if self._has_some(it.ask):
                 self._promise_a_start(it)
         if self.kept.holds and self._room(it, heed_holds=False).fits:
             return WaitingReason.HOLD
         return self._blocked_reason(it.ask)
 
+    def _has_some(self, ask: Ask) -> bool:
+        """Whether a device of the kind is free, so that there is something to hold back."""
+        layout, free = self.world.layout, self.world.stock.free
+        return any(suits(shelf.sort.sample, ask) for shelf in free if not ask.on) or any(
+            suits(device, ask)
+            for device in (*layout.shareable, *(it for some in free.values() for it in some if ask.on))
+        )
+
     def _blocked_reason(self, ask: Ask) -> WaitingReason:
         """Devices, unless none of the kind is there any more (engine) or none of them can be read (driver)."""
-        sorts = self.sorts if not ask.on else [(d, {d.condition}) for d in self.world.devices.values()]
-        conditions = {condition for device, found in sorts if suits(device, ask) for condition in found}
+        if ask.on:
+            conditions = {it.condition for it in self.world.devices.values() if suits(it, ask)}
+        else:
+            sorts = self.world.layout.sorts.items()
+            conditions = {condition for sort, found in sorts if suits(sort.sample, ask) for condition in found}
         if conditions <= {Condition.LOST}:
             return WaitingReason.ENGINE
         return WaitingReason.DRIVER if conditions <= {Condition.LOST, Condition.UNREADABLE} else WaitingReason.DEVICES
@@ -361,15 +387,3 @@ class _Step:
         """One event for all the reasons that changed."""
         if self.changed:
             self._record(Explained(at=self.now, reasons=self.changed))
-
-
-def _sorts_of_devices(world: World) -> list[tuple[Device, set[Condition | None]]]:
-    """One device for all that are alike in what an ask looks at, with the conditions of them all."""
-    sorts: dict[tuple[object, ...], tuple[Device, set[Condition | None]]] = {}
-    for device in world.devices.values():
-        key = (device.pool, device.device_class, device.memory_bytes, device.shareable, is_mig(device))
-        known = sorts.get(key)
-        if known is None:
-            known = sorts[key] = (device, set())
-        known[1].add(device.condition)
-    return list(sorts.values())

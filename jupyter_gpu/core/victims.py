@@ -123,12 +123,14 @@ class Victims:
 
 
 def grace_seconds(policy: Policy, queue: QueuePolicy | None, it: Workload) -> int:
-    """From notice to the closing SIGTERM: what the job asked for, else its queue's, and for a job never too long.
+    """From notice to the closing SIGTERM: what the job asked for, else its queue's, or more where it needed more.
 
-    Not even where it was let in under an older policy: others wait for it now.
+    For a job never too long, not even where it was let in under an older policy: others wait for it now.
     """
     if it.kind is Kind.RESERVATION:
         return policy.reservation_grace_seconds
     asked = None if it.spec is None else it.spec.grace_seconds
-    usual = 120 if queue is None else queue.grace_seconds
-    return min(usual if asked is None else asked, policy.most_grace_seconds)
+    if asked is None:
+        usual = 120 if queue is None else queue.grace_seconds
+        asked = usual if it.learnt_grace is None else max(usual, it.learnt_grace.seconds)
+    return min(asked, policy.most_grace_seconds)

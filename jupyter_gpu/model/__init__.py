@@ -105,7 +105,8 @@ from .jobs import (
     unpack_bytes,
     values_of,
 )
-from .nouns import Ask, Caller, Holder, Lease, Outcome, Scope, Workload
+from .lanes import line_key
+from .nouns import Ask, Caller, Holder, LearntGrace, Lease, Outcome, Scope, Workload
 from .offers import OfferPage, OfferView
 from .policy import BUCKET_SECONDS, USAGE_SECONDS, Policy
 from .queues import EACH, HoldPolicy, Profile, QueuePolicy, QuotaRule
@@ -122,7 +123,7 @@ from .recurring import (
 from .reports import DeviceTime, LossView, ReportBy, ReportOf, ReportView, Spent, SpentRow, WaitsView
 from .rules import ForeignRule, PartRule, SharingRule, Treatment
 from .states import EndReason, EvictionReason, Kind, State, WaitingReason
-from .world import KEPT_ENDED, KEPT_ENDED_CHARACTERS, World, line_key
+from .world import KEPT_ENDED, KEPT_ENDED_CHARACTERS, World
 
 __all__ = [
     "API_VERSION",
@@ -186,6 +187,7 @@ __all__ = [
     "IsolationView",
     "JobSpec",
     "Kind",
+    "LearntGrace",
     "KnowWindows",
     "Lease",
     "LetGo",

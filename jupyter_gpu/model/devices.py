@@ -116,6 +116,11 @@ class Device(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         return f"GPU {self.number}"
 
     @property
+    def is_well(self) -> bool:
+        """Whether new leases may be placed on it."""
+        return not self.cordoned and self.condition is None
+
+    @property
     def number(self) -> str:
         """The same without the word: "0", "0:1"."""
         return str(self.index) if self.card is None else f"{self.card.index}:{self.slot}"

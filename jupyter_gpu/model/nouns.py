@@ -29,6 +29,8 @@ class Ask(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     host_memory_bytes: int | None = None
     pool: str | None = None
     same_link_group: bool = False
+    #: Devices of several nodes will do where it wants more than one node has: whole free nodes, and one for the rest.
+    across_nodes: bool = False
     #: Only these devices, by UUID: placed by hand. Empty leaves the choice to the planner.
     on: tuple[str, ...] = ()
 
@@ -88,6 +90,22 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     unsaved_seconds: float | None = None
     #: From the notice to the end of its main process; None where no notice reached it.
     yield_seconds: float | None = None
+
+
+class LearntGrace(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What is known of the grace that a job needs, from how an attempt of it left; see `core.grace`."""
+
+    #: What it gets, within the policy; 0 is the usual, since not even the longest was enough.
+    seconds: int
+    #: The attempt that this was learnt from.
+    attempt: int
+    #: From the notice until it had saved; None where it was ended by force, so that nobody knows.
+    needed_seconds: float | None = None
+
+    @property
+    def is_in_vain(self) -> bool:
+        """Whether more grace did not help."""
+        return self.seconds == 0
 
 
 class Workload(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -150,6 +168,8 @@ class Workload(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     stalls: int = 0
     #: Instants of the preemptions of the last day, for the cap.
     preempted_at: tuple[float, ...] = ()
+    #: Of a job that states no grace of its own, where its queue's was not, or hardly, enough.
+    learnt_grace: LearntGrace | None = None
     #: What it comes after, and which of these it still waits for.
     after: tuple[Dependency, ...] = ()
     unmet: tuple[int, ...] = ()

@@ -16,10 +16,11 @@ from typing import Any
 from .devices import Device, Reading, Use, Wrong
 from .holds import Hold
 from .jobs import Progress
-from .lanes import Lane, lane_of
+from .lanes import Lane, Lanes, LineKey, lane_of, line_key
 from .nouns import Workload
 from .policy import BUCKET_SECONDS, USAGE_SECONDS, Policy
 from .recurring import Recurring
+from .shelves import Layout, Stock
 from .states import Kind, State
 from .world_checks import problems
 
@@ -30,15 +31,9 @@ KEPT_ENDED_CHARACTERS = 128 << 20
 #: For the order of the line, where a day more or less is nothing, use is summed by the day.
 DAY_BUCKETS = 86_400 // BUCKET_SECONDS
 
-LineKey = tuple[int, bool, int, int]
 UsageKey = tuple[str, str, str, str]
 #: Whose use: ("user", name), ("team", name) or ("", "") for everybody.
 Whose = tuple[str, str]
-
-
-def line_key(workload: Workload) -> LineKey:
-    """The one comparison of the line: priority, lifted first, rank, and at last the id, so no two are equal."""
-    return (-workload.priority, not workload.lifted, workload.rank_ms, workload.id)
 
 
 class Sums:
@@ -83,11 +78,13 @@ class World:
         "recurring",
         "revision",
         "runs",
+        "stock",
         "sums",
         "usage",
         "uses",
         "workloads",
         "wrong",
+        "yielding",
     )  # fmt: skip
 
     def __init__(self, policy: Policy | None = None) -> None:
@@ -110,6 +107,10 @@ class World:
         self.groups: Mapping[str, tuple[str, ...]] | None = None
         self.line: list[LineKey] = []
         self.live: dict[int, None] = {}
+        #: Those of them that yield.
+        self.yielding: dict[int, None] = {}
+        #: The free devices, by where they stand.
+        self.stock = Stock()
         #: Ended workload -> what its job weighs, and of all together.
         self.ended: dict[int, int] = {}
         self.ended_weight = 0
@@ -117,8 +118,7 @@ class World:
         self.leases: dict[str, tuple[int, ...]] = {}
         #: (owner, idempotency key) -> workload.
         self.keys: dict[tuple[str, str], int] = {}
-        #: Queued workload -> its lane, save those that something of their own keeps from starting.
-        self.lanes: dict[int, Lane] = {}
+        self.lanes = Lanes()
         #: Whom queued workloads still wait for, and who: (the id of a workload or of an array, who waits), in order.
         self.children: list[tuple[int, int]] = []
         #: Owner -> how many ends their queued workloads wait for: of ten that come after two others, twenty.
@@ -150,6 +150,7 @@ class World:
         other.usage, other.held, other.runs = self.usage.copy(), self.held.copy(), self.runs.copy()
         other.line, other.live, other.ended = self.line.copy(), self.live.copy(), self.ended.copy()
         other.ended_weight = self.ended_weight
+        other.yielding, other.stock = self.yielding.copy(), self.stock.copy()
         other.leases, other.keys = self.leases.copy(), self.keys.copy()
         other.lanes, other.queued_by = self.lanes.copy(), self.queued_by.copy()
         other.children, other.members = self.children.copy(), self.members.copy()
@@ -185,14 +186,19 @@ class World:
             and line_key(before) == line_key(workload)
             and before.unmet == workload.unmet
         ):
-            self._put_lane(workload)
+            lane = _lane_of(workload)
+            if lane is not self.lanes.of[workload.id]:
+                key = line_key(workload)
+                self.lanes.drop(key)
+                self.lanes.put(key, lane)
             return
         if before is not None:
             self._unindex(before)
         self.last_id = max(self.last_id, workload.id)
         if workload.state is State.QUEUED:
-            insort(self.line, line_key(workload))
-            self._put_lane(workload)
+            key = line_key(workload)
+            insort(self.line, key)
+            self.lanes.put(key, _lane_of(workload))
             self.queued_by[workload.owner] = self.queued_by.get(workload.owner, 0) + 1
             self._count_links(workload, 1)
             for parent in workload.unmet:
@@ -202,25 +208,25 @@ class World:
             self.ended_weight += weight
         else:
             self.live[workload.id] = None
+            if workload.state is State.YIELDING:
+                self.yielding[workload.id] = None
             self._count_member(workload, 1)
             for uuid in workload.lease.devices if workload.lease is not None else ():
-                self.leases[uuid] = tuple(sorted((*self.leases.get(uuid, ()), workload.id)))
+                others = self.leases.get(uuid)
+                if others is None:
+                    self.stock.take(uuid)
+                self.leases[uuid] = (workload.id,) if others is None else tuple(sorted((*others, workload.id)))
                 self._hold(workload, uuid, 1)
         if workload.idempotency_key is not None:
             self.keys[workload.owner, workload.idempotency_key] = workload.id
         while len(self.ended) > KEPT_ENDED or (self.ended_weight > KEPT_ENDED_CHARACTERS and len(self.ended) > 1):
             self._forget(next(iter(self.ended)))
 
-    def _put_lane(self, workload: Workload) -> None:
-        if workload.paused or workload.not_before is not None or workload.back_off_until is not None:
-            self.lanes.pop(workload.id, None)
-        else:
-            self.lanes[workload.id] = lane_of(workload)
-
     def _unindex(self, workload: Workload) -> None:
         if workload.state is State.QUEUED:
-            del self.line[bisect_left(self.line, line_key(workload))]
-            self.lanes.pop(workload.id, None)
+            key = line_key(workload)
+            del self.line[bisect_left(self.line, key)]
+            self.lanes.drop(key)
             left = self.queued_by.pop(workload.owner) - 1
             if left:
                 self.queued_by[workload.owner] = left
@@ -232,6 +238,7 @@ class World:
         if workload.id in self.live:
             self._count_member(workload, -1)
         self.live.pop(workload.id, None)
+        self.yielding.pop(workload.id, None)
         for uuid in workload.lease.devices if workload.is_live and workload.lease is not None else ():
             self._hold(workload, uuid, -1)
             others = tuple(id_ for id_ in self.leases[uuid] if id_ != workload.id)
@@ -239,6 +246,8 @@ class World:
                 self.leases[uuid] = others
             else:
                 del self.leases[uuid]
+                if uuid in self.devices:
+                    self.stock.give_back(self.devices[uuid])
 
     def _count_links(self, workload: Workload, sign: int) -> None:
         if workload.unmet:
@@ -299,12 +308,19 @@ class World:
         for workload in holders:
             self._hold(workload, device.uuid, -1)
         self.devices[device.uuid] = device
+        self.stock.put(device, is_held=device.uuid in self.leases)
         for workload in holders:
             self._hold(workload, device.uuid, 1)
 
     def drop_device(self, uuid: str) -> None:
         """List a device no more that nobody holds. What was used of it stays charged to its class."""
         del self.devices[uuid]
+        self.stock.drop(uuid)
+
+    @property
+    def layout(self) -> Layout:
+        """The devices as they are, whoever holds them."""
+        return self.stock.layout(self.devices.values())
 
     def charge(self, workload: Workload, *, device_class: str, used: Iterable[tuple[float, int]]) -> None:
         """Add use, as device-ms at times, to the buckets of these and forget the buckets that no window reaches.
@@ -366,6 +382,12 @@ class World:
     def check(self, only: Iterable[int] | None = None) -> list[str]:
         """The invariants that do not hold, one sentence each. `only` looks at these workloads and what they touch."""
         return problems(self, only)
+
+
+def _lane_of(workload: Workload) -> Lane | None:
+    """None where something of its own keeps it from starting."""
+    own = workload.paused or workload.not_before is not None or workload.back_off_until is not None
+    return None if own else lane_of(workload)
 
 
 def _whose(owner: str, team: str) -> tuple[Whose, Whose, Whose]:

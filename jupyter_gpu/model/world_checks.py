@@ -41,7 +41,9 @@ def _device_problems(world: World, uuid: str) -> list[str]:
 
 def _index_problems(world: World) -> list[str]:
     fresh = type(world)(world.policy)
-    fresh.devices, fresh.usage = world.devices, world.usage
+    fresh.usage = world.usage
+    for uuid in world.devices:
+        fresh.put_device(world.devices[uuid])
     for id_ in sorted(world.workloads):
         fresh.put_workload(world.workloads[id_])
     broken = []
@@ -53,6 +55,8 @@ def _index_problems(world: World) -> list[str]:
         broken.append("the index of what is held does not agree with the leases")
     if fresh.lanes != world.lanes or fresh.queued_by != world.queued_by:
         broken.append("the lanes do not agree with the queued workloads")
+    if fresh.stock != world.stock or set(fresh.yielding) != set(world.yielding):
+        broken.append("what is free, or yields, does not agree with the leases and the devices")
     mine = (world.children, world.members, world.links_by)
     if (fresh.children, fresh.members, fresh.links_by) != mine:
         broken.append("what waits for others' ends, or runs of an array, does not agree with the workloads")

@@ -16,7 +16,7 @@ def cards(play: Play, *kinds: tuple[str, int | None]) -> None:
     """Let the devices be of these classes, with so much memory."""
     for device, (name, gib) in zip(sorted(play.world.devices.values(), key=lambda it: it.index), kinds, strict=True):
         size = None if gib is None else gib * GIB
-        play.world.devices[device.uuid] = msgspec.structs.replace(device, device_class=name, memory_bytes=size)
+        play.world.put_device(msgspec.structs.replace(device, device_class=name, memory_bytes=size))
 
 
 def out_of_memory(play: Play, **words) -> str:
@@ -42,10 +42,10 @@ def test_a_card_that_is_lost_or_in_another_pool_than_was_asked_for_is_no_help():
     play = Play(2)
     cards(play, ("rtx", 24), ("a100", 80))
     larger = play.world.devices["gpu-1"]
-    play.world.devices["gpu-1"] = msgspec.structs.replace(larger, condition=Condition.LOST)
+    play.world.put_device(msgspec.structs.replace(larger, condition=Condition.LOST))
 
     assert "No GPU here has more than its 24GiB: smaller batches need less" in out_of_memory(play)
-    play.world.devices["gpu-1"] = msgspec.structs.replace(larger, pool="elsewhere")
+    play.world.put_device(msgspec.structs.replace(larger, pool="elsewhere"))
     assert "`--class a100`" not in out_of_memory(play, pool="local")
 
 

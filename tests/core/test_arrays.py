@@ -403,7 +403,7 @@ def test_a_step_with_a_bounded_array_of_ten_thousand_looks_at_one_of_them():
     play = Play(2)
     play.do(sweep(10_000, at_most=1))
     play.start(1)
-    assert len({id(lane) for lane in play.world.lanes.values()}) == 1
+    assert len({id(lane) for lane in play.world.lanes.of.values()}) == 1
     assert sum(isinstance(it, Submitted) for it in play.events) == 10_000
 
     assert play.exit(1) == ["released 1", "ended (succeeded) 1", "granted 2"]

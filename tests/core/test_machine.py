@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from jupyter_gpu.core import chains, decide, holds, lifecycle, observed, placement, planner, quota, spare, victims
 from jupyter_gpu.model import (
     Cordon,
+    Device,
     EndReason,
     Kind,
     Outcome,
@@ -47,8 +48,7 @@ def test_random_lives_keep_all_promises():
 
 def ignore_cordons(patch):
     """The planner places on devices that are not well."""
-    patch.setattr(placement, "is_well", lambda *_: True)
-    patch.setattr(planner, "is_well", lambda *_: True)
+    patch.setattr(Device, "is_well", True)
 
 
 def keep_the_lease(patch):
@@ -153,20 +153,23 @@ def believe_late_words(patch):
 
 def serve_the_last_first(patch):
     """The line is walked from its end."""
-    before = planner._Step._consider_all
-    patch.setattr(planner._Step, "_consider_all", lambda self, line: before(self, list(line)[::-1]))
+
+    def walk(self):
+        for key in self.world.line[::-1]:
+            self._answer(key, self.world.lanes.of[key[3]])
+
+    patch.setattr(planner._Step, "walk", walk)
 
 
 def stop_at_the_first_refusal(patch):
     """Whoever stands behind one that must wait is not looked at."""
 
-    def consider_all(self, line):
-        for *_, id_ in line:
-            it = self.world.workloads[id_]
-            if self._consider(it, planner.lane_of(it)) is not None:
+    def walk(self):
+        for key in self.world.line.copy():
+            if self._answer(key, self.world.lanes.of[key[3]]) is not None:
                 return
 
-    patch.setattr(planner._Step, "_consider_all", consider_all)
+    patch.setattr(planner._Step, "walk", walk)
 
 
 def forget_to_unindex(patch):
