@@ -277,6 +277,8 @@ class _Step:
 
     def _preempt(self, it: Workload) -> bool:
         """Make room by moving others, if that makes it fit."""
+        if not self._somebody_may_yield(it):
+            return False
         if self._victims is None:
             self._victims = Victims(self.world, self.ledger, self.now)
         victims = self._victims.choose(it, lambda: self._room_to_come(it))
@@ -289,6 +291,13 @@ class _Step:
             self._victims.taken(victim)
             self._evict(victim, it)
         return self._promise(it, room.place(it.previous_devices) or ())
+
+    def _somebody_may_yield(self, it: Workload) -> bool:
+        """Whether it is worth a look at all that run: without shares and budgets only lower work and overtime yield."""
+        others = self.world.live_by
+        return bool(self.ledger.shares) or self.ledger.has_budgets or any(
+            kind is Kind.RESERVATION or priority < it.priority for kind, priority in others
+        )  # fmt: skip
 
     def _promise(self, it: Workload, uuids: tuple[str, ...]) -> bool:
         self.kept.promised.update(uuids)

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 import msgspec
 
 from ..model import BUCKET_SECONDS, EACH, USAGE_SECONDS, Kind, QuotaRule, State, WaitingReason, Workload, World
-from ..model.world import UsageKey
+from ..model.usage import UsageKey
 
 #: (rule number, user, team, queue, class): what one bound of one rule counts for.
 Binding = tuple[int, str | None, str | None, str | None, str | None]
@@ -187,7 +187,7 @@ class Ledger:
         self._leaving: Counter[str] = Counter()
         self._spent: dict[Binding, int] | None = None
         self._allowances: dict[tuple[object, ...], Allowance] = {}
-        self._has_budgets = any(rule.gpu_hours is not None for _, rule in self._rules)
+        self.has_budgets = any(rule.gpu_hours is not None for _, rule in self._rules)
         self._lends = {queue.name: queue.may_borrow for queue in world.policy.queues}
         self.shares: dict[str, int] = {
             rule.team: rule.share_devices
@@ -294,11 +294,11 @@ class Ledger:
     def _all_spent(self) -> dict[Binding, int]:
         spent: Counter[Binding] = Counter()
         world, now = self._world, self._now
-        for key in world.usage if self._has_budgets else ():
+        for key in world.usage if self.has_budgets else ():
             for _, window_seconds, binding in self._bounds_of(key).hours:
                 spent[binding] += world.used_ms(key, window_seconds, now)
         now_ms = round(now * 1000)
-        for key, (running, granted_ms, ran_ms) in world.runs.items() if self._has_budgets else ():
+        for key, (running, granted_ms, ran_ms) in world.runs.items() if self.has_budgets else ():
             for _, _, binding in self._bounds_of(key).hours:
                 spent[binding] += running * now_ms - granted_ms + ran_ms
         self._take_off_what_is_past(spent)
@@ -338,7 +338,7 @@ class Ledger:
 
     def has_spent_its_budget(self, it: Workload) -> bool:
         """Whether a live job has outrun a budget: it may finish its protected time and is then the first to yield."""
-        return self._has_budgets and it.kind is Kind.JOB and any(left <= 0 for left in self._budgets_of(it))
+        return self.has_budgets and it.kind is Kind.JOB and any(left <= 0 for left in self._budgets_of(it))
 
     def is_within_share(self, it: Workload) -> bool:
         """Whether the team would stay within its guaranteed share with this ask granted."""

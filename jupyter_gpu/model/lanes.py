@@ -79,6 +79,12 @@ def lane_of(it: Workload) -> Lane:
     return lane
 
 
+def lane_or_none(it: Workload) -> Lane | None:
+    """None where something of its own keeps it from starting."""
+    own = it.paused or it.not_before is not None or it.back_off_until is not None
+    return None if own else lane_of(it)
+
+
 def _bounded_array(it: Workload) -> tuple[int, int] | tuple[None, None]:
     if it.member is None or it.member.at_most is None:
         return None, None

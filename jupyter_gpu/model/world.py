@@ -11,17 +11,17 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
 
 from .devices import Device, Reading, Use, Wrong
 from .holds import Hold
 from .jobs import Progress
-from .lanes import Lane, Lanes, LineKey, lane_of, line_key
+from .lanes import Lanes, LineKey, lane_or_none, line_key
 from .nouns import Workload
 from .policy import BUCKET_SECONDS, USAGE_SECONDS, Policy
 from .recurring import Recurring
 from .shelves import Layout, Stock
 from .states import Kind, State
+from .usage import Sums, UsageKey, Whose, added, whose_are
 from .world_checks import problems
 
 #: Ended workloads that stay in memory; older ones are read from the store's history.
@@ -30,24 +30,6 @@ KEPT_ENDED = 10_000
 KEPT_ENDED_CHARACTERS = 128 << 20
 #: For the order of the line, where a day more or less is nothing, use is summed by the day.
 DAY_BUCKETS = 86_400 // BUCKET_SECONDS
-
-UsageKey = tuple[str, str, str, str]
-#: Whose use: ("user", name), ("team", name) or ("", "") for everybody.
-Whose = tuple[str, str]
-
-
-class Sums:
-    """What was found out once. Each names what it was made from, so it is never wrong for another world."""
-
-    __slots__ = ("bounds", "made_for", "of_windows")
-
-    def __init__(self) -> None:
-        """Nothing is known yet."""
-        #: Use within a window: the buckets it is the sum of, the oldest bucket, the sum.
-        self.of_windows: dict[tuple[UsageKey, int], tuple[dict[int, int], int, int]] = {}
-        #: The rules that concern somebody's use, by `core.quota`, under these rules and classes of devices.
-        self.made_for: tuple[Policy, tuple[str, ...]] | None = None
-        self.bounds: dict[Any, Any] = {}
 
 
 class World:
@@ -70,6 +52,7 @@ class World:
         "line",
         "links_by",
         "live",
+        "live_by",
         "members",
         "policy",
         "progress",
@@ -109,6 +92,8 @@ class World:
         self.live: dict[int, None] = {}
         #: Those of them that yield.
         self.yielding: dict[int, None] = {}
+        #: How many of them there are, by kind and priority.
+        self.live_by: dict[tuple[Kind, int], int] = {}
         #: The free devices, by where they stand.
         self.stock = Stock()
         #: Ended workload -> what its job weighs, and of all together.
@@ -150,7 +135,8 @@ class World:
         other.usage, other.held, other.runs = self.usage.copy(), self.held.copy(), self.runs.copy()
         other.line, other.live, other.ended = self.line.copy(), self.live.copy(), self.ended.copy()
         other.ended_weight = self.ended_weight
-        other.yielding, other.stock = self.yielding.copy(), self.stock.copy()
+        other.yielding, other.live_by = self.yielding.copy(), self.live_by.copy()
+        other.stock = self.stock.copy()
         other.leases, other.keys = self.leases.copy(), self.keys.copy()
         other.lanes, other.queued_by = self.lanes.copy(), self.queued_by.copy()
         other.children, other.members = self.children.copy(), self.members.copy()
@@ -180,43 +166,23 @@ class World:
             self.booked[workload.id] = None
         elif self.booked:
             self.booked.pop(workload.id, None)
-        if (
-            before is not None
-            and before.state is workload.state is State.QUEUED
-            and line_key(before) == line_key(workload)
-            and before.unmet == workload.unmet
-        ):
-            lane = _lane_of(workload)
-            if lane is not self.lanes.of[workload.id]:
-                key = line_key(workload)
-                self.lanes.drop(key)
-                self.lanes.put(key, lane)
-            return
         if before is not None:
+            if before.state is workload.state is State.QUEUED and before.unmet == workload.unmet:
+                if line_key(before) == line_key(workload):
+                    self._change_lane(workload)
+                    return
+            elif before.is_live and workload.is_live and before.lease == workload.lease:
+                self._hold_on(before, workload)
+                return
             self._unindex(before)
         self.last_id = max(self.last_id, workload.id)
         if workload.state is State.QUEUED:
-            key = line_key(workload)
-            insort(self.line, key)
-            self.lanes.put(key, _lane_of(workload))
-            self.queued_by[workload.owner] = self.queued_by.get(workload.owner, 0) + 1
-            self._count_links(workload, 1)
-            for parent in workload.unmet:
-                insort(self.children, (parent, workload.id))
+            self._join_the_line(workload)
         elif workload.state is State.ENDED:
             self.ended[workload.id] = weight
             self.ended_weight += weight
         else:
-            self.live[workload.id] = None
-            if workload.state is State.YIELDING:
-                self.yielding[workload.id] = None
-            self._count_member(workload, 1)
-            for uuid in workload.lease.devices if workload.lease is not None else ():
-                others = self.leases.get(uuid)
-                if others is None:
-                    self.stock.take(uuid)
-                self.leases[uuid] = (workload.id,) if others is None else tuple(sorted((*others, workload.id)))
-                self._hold(workload, uuid, 1)
+            self._hold_devices(workload)
         if workload.idempotency_key is not None:
             self.keys[workload.owner, workload.idempotency_key] = workload.id
         while len(self.ended) > KEPT_ENDED or (self.ended_weight > KEPT_ENDED_CHARACTERS and len(self.ended) > 1):
@@ -224,30 +190,80 @@ class World:
 
     def _unindex(self, workload: Workload) -> None:
         if workload.state is State.QUEUED:
+            self._leave_the_line(workload)
+        elif workload.state is State.ENDED:
+            self.ended_weight -= self.ended.pop(workload.id, 0)
+        else:
+            self._give_devices_back(workload)
+
+    def _join_the_line(self, workload: Workload) -> None:
+        key = line_key(workload)
+        insort(self.line, key)
+        self.lanes.put(key, lane_or_none(workload))
+        self.queued_by[workload.owner] = self.queued_by.get(workload.owner, 0) + 1
+        self._count_links(workload, 1)
+        for parent in workload.unmet:
+            insort(self.children, (parent, workload.id))
+
+    def _leave_the_line(self, workload: Workload) -> None:
+        key = line_key(workload)
+        del self.line[bisect_left(self.line, key)]
+        self.lanes.drop(key)
+        left = self.queued_by.pop(workload.owner) - 1
+        if left:
+            self.queued_by[workload.owner] = left
+        self._count_links(workload, -1)
+        for parent in workload.unmet:
+            del self.children[bisect_left(self.children, (parent, workload.id))]
+
+    def _change_lane(self, workload: Workload) -> None:
+        lane = lane_or_none(workload)
+        if lane is not self.lanes.of[workload.id]:
             key = line_key(workload)
-            del self.line[bisect_left(self.line, key)]
             self.lanes.drop(key)
-            left = self.queued_by.pop(workload.owner) - 1
-            if left:
-                self.queued_by[workload.owner] = left
-            self._count_links(workload, -1)
-            for parent in workload.unmet:
-                del self.children[bisect_left(self.children, (parent, workload.id))]
-            return
-        self.ended_weight -= self.ended.pop(workload.id, 0)
-        if workload.id in self.live:
-            self._count_member(workload, -1)
-        self.live.pop(workload.id, None)
+            self.lanes.put(key, lane)
+
+    def _hold_devices(self, workload: Workload) -> None:
+        self.live[workload.id] = None
+        if workload.state is State.YIELDING:
+            self.yielding[workload.id] = None
+        self._count_live(workload, 1)
+        for uuid in workload.lease.devices if workload.lease is not None else ():
+            others = self.leases.get(uuid)
+            if others is None:
+                self.stock.take(uuid)
+            self.leases[uuid] = (workload.id,) if others is None else tuple(sorted((*others, workload.id)))
+            self._hold(workload, uuid, 1)
+
+    def _give_devices_back(self, workload: Workload) -> None:
+        del self.live[workload.id]
         self.yielding.pop(workload.id, None)
-        for uuid in workload.lease.devices if workload.is_live and workload.lease is not None else ():
+        self._count_live(workload, -1)
+        for uuid in workload.lease.devices if workload.lease is not None else ():
             self._hold(workload, uuid, -1)
-            others = tuple(id_ for id_ in self.leases[uuid] if id_ != workload.id)
+            others = tuple([id_ for id_ in self.leases[uuid] if id_ != workload.id])
             if others:
                 self.leases[uuid] = others
             else:
                 del self.leases[uuid]
                 if uuid in self.devices:
                     self.stock.give_back(self.devices[uuid])
+
+    def _hold_on(self, before: Workload, workload: Workload) -> None:
+        """The same devices, in another state or otherwise held."""
+        if workload.state is State.YIELDING:
+            self.yielding[workload.id] = None
+        if before.released_at != workload.released_at:
+            for uuid in workload.lease.devices if workload.lease is not None else ():
+                self._hold(before, uuid, -1)
+                self._hold(workload, uuid, 1)
+
+    def _count_live(self, workload: Workload, count: int) -> None:
+        self._count_member(workload, count)
+        rank = (workload.kind, workload.priority)
+        there = self.live_by.pop(rank, 0) + count
+        if there:
+            self.live_by[rank] = there
 
     def _count_links(self, workload: Workload, sign: int) -> None:
         if workload.unmet:
@@ -335,16 +351,16 @@ class World:
             by_bucket[bucket] = by_bucket.get(bucket, 0) + device_ms
             by_day[bucket // DAY_BUCKETS] = by_day.get(bucket // DAY_BUCKETS, 0) + device_ms
         kept = USAGE_SECONDS // BUCKET_SECONDS
-        self.usage[key] = _added(self.usage.get(key, {}), by_bucket, kept)
-        for whose in _whose(workload.owner, workload.team):
-            days[whose] = _added(days.get(whose, {}), by_day, kept // DAY_BUCKETS)
+        self.usage[key] = added(self.usage.get(key, {}), by_bucket, kept)
+        for whose in whose_are(workload.owner, workload.team):
+            days[whose] = added(days.get(whose, {}), by_day, kept // DAY_BUCKETS)
 
     def days(self) -> dict[Whose, dict[int, int]]:
         """Use by the day: of each user, of each team, of all."""
         if self.by_day is None:
             self.by_day = {}
             for (owner, team, _, _), buckets in self.usage.items():
-                for whose in _whose(owner, team):
+                for whose in whose_are(owner, team):
                     of_one = self.by_day.setdefault(whose, {})
                     for bucket, used in buckets.items():
                         of_one[bucket // DAY_BUCKETS] = of_one.get(bucket // DAY_BUCKETS, 0) + used
@@ -382,22 +398,3 @@ class World:
     def check(self, only: Iterable[int] | None = None) -> list[str]:
         """The invariants that do not hold, one sentence each. `only` looks at these workloads and what they touch."""
         return problems(self, only)
-
-
-def _lane_of(workload: Workload) -> Lane | None:
-    """None where something of its own keeps it from starting."""
-    own = workload.paused or workload.not_before is not None or workload.back_off_until is not None
-    return None if own else lane_of(workload)
-
-
-def _whose(owner: str, team: str) -> tuple[Whose, Whose, Whose]:
-    return (("user", owner), ("team", team), ("", ""))
-
-
-def _added(buckets: dict[int, int], more: dict[int, int], kept: int) -> dict[int, int]:
-    """New buckets with more use in some of them, and without those too old for the newest of these."""
-    oldest = max(more) - kept
-    new = {old: ms for old, ms in buckets.items() if old >= oldest}
-    for bucket, used in more.items():
-        new[bucket] = new.get(bucket, 0) + used
-    return new
