@@ -59,6 +59,7 @@ def _show(face: Face, it: WorkloadView, held: str) -> None:
         *_asked(it, now),
         *recorded.place(face, it),
         *spec_rows(it.spec),
+        *_grace(it),
         *([("not told", f"{safe(it.untold)}, the last time")] if it.untold else []),
         *recorded.results(it),
         *recorded.record(it),
@@ -199,8 +200,26 @@ def spec_rows(spec: JobSpec | None) -> Iterator[tuple[str, str]]:
     if spec.retries is not None:
         yield "retries", str(spec.retries)
     if spec.grace_seconds is not None:
-        yield "grace", format_seconds(spec.grace_seconds)
+        yield "grace", f"{format_seconds(spec.grace_seconds)}, as stated"
     yield from surroundings(spec)
+
+
+def _grace(it: WorkloadView) -> Iterator[tuple[str, str]]:
+    """How long it has from a notice on where it states nothing, and where that comes from."""
+    from ..units import format_seconds
+
+    if it.grace_seconds is None or it.spec is None or it.spec.grace_seconds is not None:
+        return
+    known, has = it.learnt_grace, format_seconds(it.grace_seconds)
+    if known is None or 0 < known.seconds < it.grace_seconds:
+        yield "grace", f"{has}, as usual in its queue"
+    elif known.seconds == 0:
+        yield "grace", f"{has}, as usual in its queue: even the longest was not enough for attempt {known.attempt}"
+    else:
+        needed = None if known.needed_seconds is None else format_seconds(known.needed_seconds)
+        why = "was ended by force" if needed is None else f"needed {needed}"
+        most = ", the longest that there is" if known.seconds > it.grace_seconds else ""
+        yield "grace", f"{has}{most}, learnt: attempt {known.attempt} {why}"
 
 
 def _how_to_go_on(it: WorkloadView) -> Iterator[tuple[str, str]]:

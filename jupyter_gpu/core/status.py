@@ -17,6 +17,7 @@ from ..model import (
     Caller,
     Card,
     IsolationView,
+    Kind,
     Lease,
     Notice,
     Profile,
@@ -37,7 +38,7 @@ from .outlook import expected_start_at
 from .placement import suits
 from .quota import HOUR_MS, Binding, available_again_at, bind
 from .sentences import sentence, why
-from .victims import is_in_overtime
+from .victims import grace_seconds, is_in_overtime
 
 __all__ = [
     "MOST_EXPLAINED",
@@ -99,6 +100,7 @@ def view(
         **(_of_owner(world, it) if may_look else _of_stranger(it) if names else {}),
         command=it.spec.brief() if may_look and it.spec is not None else "",
         spec=it.spec if alone and may_look else None,
+        **(_of_grace(world, it) if alone and may_look and it.kind is Kind.JOB else {}),
     )
 
 
@@ -124,6 +126,11 @@ def _of_owner(world: World, it: Workload) -> dict[str, Any]:
     """What of it is for its owner and for operators."""
     fields = {name: getattr(it, name) for name in ("after", "unmet", "member", "recurring", "repeated_seconds")}
     return {**fields, "progress": world.progress.get(it.id)}
+
+
+def _of_grace(world: World, it: Workload) -> dict[str, Any]:
+    grace = grace_seconds(world.policy, world.policy.queue(it.queue), it)
+    return {"grace_seconds": grace, "learnt_grace": it.learnt_grace}
 
 
 def _of_stranger(it: Workload) -> dict[str, Any]:

@@ -10,9 +10,13 @@ from __future__ import annotations
 
 import re
 
+import msgspec
+
 from ..model import Condition, EndReason, EvictionReason, Kind, Outcome, Workload, World
 from ..units import format_seconds
 from .events import Ended, Requeued
+from .grace import learnt
+from .victims import grace_seconds
 
 EXIT_REQUEUE = 75
 EXIT_DO_NOT_RETRY = 93
@@ -79,10 +83,11 @@ def _of_evicted(world: World, it: Workload, outcome: Outcome, now: float) -> Req
     if eviction is EvictionReason.HUNG and it.failures < world.policy.failures:
         return Requeued(at=now, workload=it.id, cause="failed", detail=it.detail or "it hung")
     if eviction in COMES_BACK and not (eviction is EvictionReason.DEVICE_LOST and it.losses >= world.policy.losses):
-        forced = "ended by force: " + ", ".join(outcome.forced) if outcome.forced else _how_it_left(it, outcome)
+        left = "ended by force: " + ", ".join(outcome.forced) if outcome.forced else _how_it_left(it, outcome)
+        left += _next_time(world, it)
         # Away from hardware that failed; once it is well again it is as good as any.
         away = now if _is_on_bad_hardware(world, it) else None
-        return Requeued(at=now, workload=it.id, cause=str(eviction), detail=forced, avoid_until=away)
+        return Requeued(at=now, workload=it.id, cause=str(eviction), detail=left, avoid_until=away)
     return Ended(at=now, workload=it.id, end=END_OF[eviction], detail=it.detail)
 
 
@@ -92,6 +97,14 @@ def _how_it_left(it: Workload, outcome: Outcome) -> str:
         return ""
     left, had = format_seconds(outcome.yield_seconds), format_seconds(it.yield_by - it.evicted_at)
     return f"it left {left} after the notice, of the {had} that it had"
+
+
+def _next_time(world: World, it: Workload) -> str:
+    """What it gets by that the next time, where that is another grace than it had."""
+    policy, queue = world.policy, world.policy.queue(it.queue)
+    now = grace_seconds(policy, queue, it)
+    then = grace_seconds(policy, queue, msgspec.structs.replace(it, learnt_grace=learnt(it)))
+    return "" if then == now else f"; the next time it gets {format_seconds(then)}"
 
 
 def _of_attempt(world: World, it: Workload, outcome: Outcome, now: float) -> Requeued | Ended:

@@ -11,7 +11,7 @@ import msgspec
 
 from .devices import Condition, UseKind
 from .jobs import Dependency, JobSpec, Member, Progress
-from .nouns import Ask, Holder, Outcome
+from .nouns import Ask, Holder, LearntGrace, Outcome
 from .states import EndReason, EvictionReason, Kind, State, WaitingReason
 
 API_VERSION = 1
@@ -91,6 +91,9 @@ class WorkloadView(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     command: str = ""
     #: Only when one workload is asked for by itself, by somebody who may see it.
     spec: JobSpec | None = None
+    #: Of a job by itself: the seconds between notice and kill as it would get them now, and what was learnt of that.
+    grace_seconds: int | None = None
+    learnt_grace: LearntGrace | None = None
     #: Why its owner could not be told of it the last time; of one by itself, and until the broker is started anew.
     untold: str = ""
 

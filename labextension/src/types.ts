@@ -126,6 +126,7 @@ export interface Ask {
   readonly host_memory_bytes?: number | null;
   readonly pool?: string | null;
   readonly same_link_group?: boolean;
+  readonly across_nodes?: boolean;
   readonly on?: readonly string[];
 }
 
@@ -157,6 +158,13 @@ export interface Outcome {
   readonly to_step?: number | null;
   readonly unsaved_seconds?: number | null;
   readonly yield_seconds?: number | null;
+}
+
+/** What is known of the grace that a job needs, from how an attempt of it left; see `core.grace`. */
+export interface LearntGrace {
+  readonly seconds: number;
+  readonly attempt: number;
+  readonly needed_seconds?: number | null;
 }
 
 /** What is wrong with a device, the gravest first: of several at once the gravest is told. */
@@ -266,6 +274,8 @@ export interface WorkloadView {
   readonly repeated_seconds?: number;
   readonly command?: string;
   readonly spec?: JobSpec | null;
+  readonly grace_seconds?: number | null;
+  readonly learnt_grace?: LearntGrace | null;
   readonly untold?: string;
 }
 
@@ -574,6 +584,8 @@ export interface FileJobView {
   readonly repeated_seconds?: number;
   readonly command?: string;
   readonly spec?: JobSpec | null;
+  readonly grace_seconds?: number | null;
+  readonly learnt_grace?: LearntGrace | null;
   readonly untold?: string;
   readonly notes?: readonly string[];
 }

@@ -12,6 +12,7 @@ from jupyter_gpu.model import (
     Dependency,
     EndReason,
     EvictionReason,
+    LearntGrace,
     Member,
     Outcome,
     State,
@@ -83,6 +84,40 @@ def test_show_tells_that_nobody_could_be_told(gpu):
     """Else its owner waits for a word that does not come."""
     out = shown(gpu, untold="by chat: there is no command 'chat'")
     assert row(out, "not").split(maxsplit=1) == ["told", "by chat: there is no command 'chat', the last time"]
+
+
+@pytest.mark.parametrize(
+    ("stated", "seconds", "known", "said"),
+    [
+        (300, 300, None, "5m, as stated"),
+        (None, 120, None, "2m, as usual in its queue"),
+        (None, 138, LearntGrace(seconds=138, attempt=2, needed_seconds=110.0), "2m18s, learnt: attempt 2 needed 1m50s"),
+        (None, 240, LearntGrace(seconds=240, attempt=1), "4m, learnt: attempt 1 was ended by force"),
+        (
+            None,
+            200,
+            LearntGrace(seconds=240, attempt=1),
+            "3m20s, the longest that there is, learnt: attempt 1 was ended by force",
+        ),
+        (None, 400, LearntGrace(seconds=240, attempt=1), "6m40s, as usual in its queue"),
+        (
+            None,
+            120,
+            LearntGrace(seconds=0, attempt=3),
+            "2m, as usual in its queue: even the longest was not enough for attempt 3",
+        ),
+    ],
+)
+def test_show_tells_how_long_its_grace_is_and_where_that_comes_from(gpu, stated, seconds, known, said):
+    """Stated, the usual, or learnt from how an attempt of it left."""
+    out = shown(gpu, spec={"grace_seconds": stated}, grace_seconds=seconds, learnt_grace=known)
+
+    assert row(out, "grace") == said
+
+
+def test_show_says_nothing_of_a_grace_that_the_broker_does_not_tell(gpu):
+    """An older one."""
+    assert not [line for line in shown(gpu).splitlines() if line.strip().startswith("grace ")]
 
 
 def test_show_tells_each_attempt_with_the_work_that_was_done_again(gpu):

@@ -80,6 +80,7 @@ def test_a_grace_ends_on_time_without_any_broker(house: House) -> None:
     requeued = next(event for event in house.events(training) if event.__struct_config__.tag == "requeued")
     assert requeued.cause == "preempted"
     assert "ended by force: python" in requeued.detail
+    assert requeued.detail.endswith("; the next time it gets 2s")
 
 
 def test_a_cancel_during_the_grace_survives_a_kill(house: House) -> None:
