@@ -3,14 +3,29 @@
 import asyncio
 from collections.abc import Awaitable, Callable
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
 
 from jupyter_gpu.broker import loop as loop_module
 from jupyter_gpu.broker.store.store import Store
+from jupyter_gpu.core.events import Event
 from jupyter_gpu.errors import BrokerUnavailable, InvalidAsk, LeaseLost, NotFound, StoreUnavailable
-from jupyter_gpu.model import Cancel, Holder, LoadPolicy, Policy, QuotaRule, Release, SeeProbe, State, Submit, Tick
+from jupyter_gpu.model import (
+    Cancel,
+    Command,
+    Holder,
+    LoadPolicy,
+    Policy,
+    QuotaRule,
+    Release,
+    SeeProbe,
+    State,
+    Submit,
+    Tick,
+    World,
+)
 
 from .ground import Clock, a_job, a_loop, a_reservation
 
@@ -120,6 +135,45 @@ def test_a_fault_of_ours_ends_one_command_and_never_the_loop(tmp_path: Path) -> 
             with pytest.raises(KeyError):
                 await loop.handle(msgspec.UNSET)  # type: ignore[arg-type]
             assert (await loop.handle(a_job())).workload == 1
+
+    play(story)
+
+
+@pytest.mark.parametrize("fault", [RuntimeError("an index is wrong"), InvalidAsk("found too late")])
+def test_a_fault_that_is_found_too_late_leaves_nothing_of_its_command(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: Exception
+) -> None:
+    """What it has changed by then is undone; of the batch the others count, those before it and those after it.
+
+    The one before it is a new policy: that is no event, and stays all the same.
+    """
+    decide, generous = loop_module.step, Policy(quotas=(QuotaRule(devices=7),))
+
+    def step(world: World, command: Command, *args: Any, **words: Any) -> list[Event]:
+        events = decide(world, command, *args, **words)
+        if isinstance(command, Submit) and command.name == "faulty":
+            assert world.workloads[world.last_id].name == "faulty", "it is in the world by now"
+            raise fault
+        return events
+
+    async def story() -> None:
+        async with a_loop(tmp_path, count=1) as (loop, _):
+            monkeypatch.setattr(loop_module, "step", step)
+            monkeypatch.setattr(loop_module, "LONGEST_STEP_SECONDS", 60)
+            faulty = msgspec.structs.replace(a_job("ada"), name="faulty")
+            commands = [LoadPolicy(policy=generous), faulty, a_job("bob"), faulty, a_job("cleo")]
+            answers = await asyncio.gather(*map(loop.handle, commands), return_exceptions=True)
+
+            assert [it for it in answers if isinstance(it, Exception)] == [fault, fault]
+            assert [(it.id, it.owner, it.state) for it in loop.world.workloads.values()] == [
+                (1, "bob", State.ACTIVE), (2, "cleo", State.QUEUED),
+            ]  # fmt: skip
+            assert loop.world.policy == generous
+            assert loop.world.check() == []
+            replayed = await loop.read(lambda store: store.replay(generous))
+            assert replayed.workloads == loop.world.workloads
+            assert replayed.revision == loop.world.revision
+            assert (await loop.handle(a_job())).workload == 3
 
     play(story)
 
