@@ -67,8 +67,8 @@ def _refuse_the_too_large(world: World, ask: Ask) -> None:
 
 def _refuse_unknown_names(world: World, ask: Ask) -> None:
     for word, wanted, there in (
-        ("device class", ask.device_class, sorted({device.device_class for device in world.devices.values()})),
-        ("pool", ask.pool, sorted({device.pool for device in world.devices.values()})),
+        ("device class", ask.device_class, world.layout.classes),
+        ("pool", ask.pool, world.layout.pools),
     ):
         if wanted is not None and wanted not in there:
             raise InvalidAsk(f"there is no {word} {wanted!r} here", hint="Use one of: " + ", ".join(there) + ".")

@@ -173,8 +173,7 @@ class Ledger:
         """Begin from what the world holds."""
         self._world, self._now = world, now
         self._rules = list(enumerate(world.policy.quotas))
-        classes = {device.device_class for device in world.devices.values()} if self._rules else ()
-        self._classes = tuple(sorted(classes))
+        self._classes = world.layout.classes if self._rules else ()
         sums = world.sums
         if sums.made_for is None or sums.made_for[0] is not world.policy or sums.made_for[1] != self._classes:
             sums.made_for, sums.bounds = (world.policy, self._classes), {}

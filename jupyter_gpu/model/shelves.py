@@ -147,6 +147,7 @@ class Layout:
             self.sorts.setdefault(shelf.sort, set()).add(device.condition)
             self.counts.setdefault(shelf.node, Counter())[shelf.sort] += 1
         self.classes = tuple(sorted({device.device_class for device in there}))
+        self.pools = tuple(sorted({device.pool for device in there}))
         self.shareable = tuple(device for device in there if device.shareable and device.is_well)
         #: Ask -> how many devices one like it could ever get; filled by `core.placement`.
         self.most: dict[object, int] = {}
