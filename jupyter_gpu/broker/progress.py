@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
 import os
 import time
 from collections.abc import Iterable
@@ -23,9 +22,8 @@ from ..model import Kind, Progress, State, Workload
 from .attempts import attempt_of
 from .engines import files, procs
 from .hangs import Hangs, Sign
+from .looking import Looking
 from .loop import Loop
-
-log = logging.getLogger(__name__)
 
 LOOK_SECONDS = 1.0
 #: So often the processor time of jobs without devices is read, which takes a look at all processes.
@@ -57,36 +55,24 @@ class _Used(NamedTuple):
     is_at_work: bool | None
 
 
-class ProgressReader:
+class ProgressReader(Looking):
     """Looks once a second for as long as the broker runs."""
 
+    what = "the progress of jobs"
+
     def __init__(self, loop: Loop) -> None:
+        super().__init__()
         self._loop = loop
         self._hangs = Hangs(loop.alerts)
-        self._task: asyncio.Task[None] | None = None
         #: What the file of the newest report was read from, by attempt.
         self._read: dict[_Key, tuple[int, int, int] | None] = {}
         #: The attempts that were live at the last look: their last word is read once more.
         self._before: dict[_Key, _Wanted] = {}
         self._used: dict[_Key, _Used] = {}
 
-    def begin(self) -> None:
-        """Look from now on."""
-        self._task = asyncio.create_task(self._look_for_ever())
-
-    async def close(self) -> None:
-        """Look no more."""
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
-
-    async def _look_for_ever(self) -> None:
-        while True:
-            try:
-                await self.look()
-            except Exception:  # a fault of ours must not end it: the next look may go well
-                log.exception("the progress of jobs cannot be looked at")
-            await asyncio.sleep(LOOK_SECONDS)
+    def pause_seconds(self) -> float:
+        """They report once a second at most."""
+        return LOOK_SECONDS
 
     async def look(self) -> None:
         """Look once at everything that lives, and at what has just ended."""

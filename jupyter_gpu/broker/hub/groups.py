@@ -8,22 +8,19 @@ for it, and a job counts as it did when it was asked for; that is told where it 
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
-import logging
 from typing import TYPE_CHECKING
 
 from ...core.told import above_its_part
 from ...errors import BrokerUnavailable, NotAllowed
 from ...model import World
 from ..alerts import Alert
+from ..looking import Looking
 from .asking import Hub
 from .auth import escaped
 
 if TYPE_CHECKING:
     from ..loop import Loop
-
-log = logging.getLogger(__name__)
 
 LOOK_SECONDS = 1.0
 #: So long before a recurring job comes its owner's groups are asked for.
@@ -32,33 +29,21 @@ BEFORE_SECONDS = 60.0
 MOST_AT_ONCE = 32
 
 
-class Groups:
+class Groups(Looking):
     """Asks the hub, and keeps what it says in `known`, which is the world's `groups`."""
 
+    what = "the hub's groups"
+
     def __init__(self, loop: Loop, hub: Hub) -> None:
+        super().__init__()
         self._loop, self._hub = loop, hub
         self.known: dict[str, tuple[str, ...]] = {}
         #: When each was asked about.
         self._asked_at: dict[str, float] = {}
-        self._task: asyncio.Task[None] | None = None
 
-    def begin(self) -> None:
-        """Look from now on."""
-        self._task = asyncio.ensure_future(self._look_for_ever())
-
-    async def close(self) -> None:
-        """Ask no more."""
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
-
-    async def _look_for_ever(self) -> None:
-        while True:
-            try:
-                await self.look()
-            except Exception:  # a fault of ours must not end the looking
-                log.exception("the hub's groups cannot be looked at")
-            await asyncio.sleep(LOOK_SECONDS)
+    def pause_seconds(self) -> float:
+        """Whoever comes new is asked about soon; of the others an answer is kept."""
+        return LOOK_SECONDS
 
     async def look(self) -> None:
         """Ask about whom it concerns now, where the last answer is too old."""

@@ -11,7 +11,6 @@ not culled. A job does not count, for it outlives the server.
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import datetime as dt
 import logging
@@ -22,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 from ...errors import BrokerUnavailable, GpuError, NotAllowed
 from ...model import Kind, SeeHolderGone, State, Workload
 from ..alerts import Alert
+from ..looking import Looking
 from .asking import Hub
 from .auth import escaped
 
@@ -41,35 +41,23 @@ Listed = Mapping[str, frozenset[str]]
 """User -> the names of their servers that run, start or stop; the default server's is empty."""
 
 
-class Servers:
+class Servers(Looking):
     """Looks at the hub's list every half minute, beginning at once."""
 
+    what = "the hub's servers"
+
     def __init__(self, loop: Loop, hub: Hub) -> None:
+        super().__init__()
         self._loop, self._hub = loop, hub
         #: Reservation -> since when its server is missing from the lists.
         self._missing: dict[int, float] = {}
         self._told_at = float("-inf")
         #: Trouble with it is told once.
         self._is_heard = True
-        self._task: asyncio.Task[None] | None = None
 
-    def begin(self) -> None:
-        """Look from now on."""
-        self._task = asyncio.ensure_future(self._look_for_ever())
-
-    async def close(self) -> None:
-        """Look no more."""
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
-
-    async def _look_for_ever(self) -> None:
-        while True:
-            try:
-                await self.look()
-            except Exception:  # a fault of ours must not end the looking
-                log.exception("the hub's servers cannot be looked at")
-            await asyncio.sleep(min(LOOK_SECONDS, self._loop.world.policy.lapse_seconds / 3))
+    def pause_seconds(self) -> float:
+        """Where holders have to renew sooner, sooner: a look renews for them."""
+        return min(LOOK_SECONDS, self._loop.world.policy.lapse_seconds / 3)
 
     async def look(self) -> None:
         """Ask once, and act on the answer."""
