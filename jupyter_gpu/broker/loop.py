@@ -21,24 +21,16 @@ from typing import Any, TypeVar
 import msgspec
 
 from ..core.decide import find, step
-from ..core.events import (
-    DeviceAppeared,
-    DeviceForgotten,
-    DeviceMarked,
-    Event,
-    Explained,
-    OfWorkload,
-    PolicyLoaded,
-    Submitted,
-)
+from ..core.events import DeviceMarked, Event, PolicyLoaded
 from ..core.lifecycle import fold
 from ..core.moment import Moment
 from ..errors import BrokerUnavailable, GpuError, StoreUnavailable
 from ..model import BrokerView, Command, LoadPolicy, Policy, Renewal, RenewBody, State, Workload, World
 from .alerts import Alerts
-from .answers import about
+from .answers import about, concerned
 from .deadlines import recur_for_ever, tick_for_ever
 from .engines.base import Engine
+from .holds import Hours, tell_hours_for_ever
 from .idle import Idle
 from .owners import Owners
 from .publish import Publisher, Subscription
@@ -97,7 +89,7 @@ class Loop:
         self.alerts.changed = lambda: self.publisher.look(self.world.revision)
         self.idle = Idle(self.alerts)
         self.sights = Sights()
-        self.clockwork = Clockwork()
+        self.clockwork, self.hours = Clockwork(), Hours()
         #: Job -> why its owner could not be told of it the last time.
         self.untold: dict[int, str] = {}
         self.moment: Moment | None = None
@@ -133,7 +125,12 @@ class Loop:
         if broken:
             message = f"the store holds what must never be: {'; '.join(broken)}"
             raise StoreUnavailable(message, hint="Keep a copy of the state folder and see docs/recovery.md.")
-        for_ever = (self._decide_for_ever(), tick_for_ever(self), recur_for_ever(self))
+        for_ever = (
+            self._decide_for_ever(),
+            tick_for_ever(self),
+            recur_for_ever(self),
+            tell_hours_for_ever(self),
+        )
         self._tasks = [asyncio.create_task(it) for it in for_ever]
         await self.handle(LoadPolicy(policy=self.world.policy))
 
@@ -172,7 +169,8 @@ class Loop:
     def warnings(self) -> tuple[str, ...]:
         """What an operator should know: of the store, and what else the app has to tell."""
         trouble = () if self._store_trouble is None else (self._store_trouble,)
-        return (*self._store.warnings, *trouble, *self.clockwork.warnings, *self.sights.warnings())
+        calendars = (*self.clockwork.warnings, *self.hours.warnings)
+        return (*self._store.warnings, *trouble, *calendars, *self.sights.warnings())
 
     def broker_view(self) -> BrokerView:
         """Which broker this is, and when it stops if nothing happens."""
@@ -358,21 +356,10 @@ class Loop:
             _fail(one, error)
 
     def _tell(self, records: Sequence[Record]) -> None:
-        workloads: set[int] = set()
-        devices: set[str] = set()
-        everything = False
+        workloads, devices, everything = concerned(records, self.world)
         for event in (record.event for record in records):
-            if isinstance(event, OfWorkload):
-                workloads.add(event.workload)
-            elif isinstance(event, Submitted):
-                workloads.add(event.it.id)
-            elif isinstance(event, Explained):
-                workloads.update(event.reasons)
-            elif isinstance(event, DeviceMarked):
-                devices.add(event.device)
+            if isinstance(event, DeviceMarked):
                 self.on_mark(event)
-            elif isinstance(event, DeviceAppeared | DeviceForgotten | PolicyLoaded):
-                everything = True
         for id_ in workloads:
             for changed in self._watchers.pop(id_, ()):
                 if not changed.done():

@@ -66,6 +66,7 @@ VERBS: dict[str, dict[str, tuple[str, str]]] = {
         "uncordon": ("operate", "Give leases on GPUs again."),
         "drain": ("operate", "Cordon GPUs, and ask the work on them to yield."),
         "forget": ("operate", "List lost GPUs no more."),
+        "hold": ("holds", "List, add or remove holds: for courses, for teams, for maintenance."),
         "broker": ("operate", "Show, start or stop the broker."),
         "doctor": ("doctor", "Check what could be wrong, and say what helps."),
         "completion": ("operate", "Print what makes your shell complete these commands."),
@@ -76,7 +77,7 @@ _HOME = {verb: entry for verbs in VERBS.values() for verb, entry in verbs.items(
 # What people of other queues type.
 _MEANT = {
     "list": "queue", "ls": "queue", "ps": "queue", "top": "status", "logs": "log", "tail": "log", "kill": "cancel",
-    "stop": "cancel", "rm": "cancel", "run": "submit", "start": "let-go", "resume": "let-go", "hold": "pause",
+    "stop": "cancel", "rm": "cancel", "run": "submit", "start": "let-go", "resume": "let-go", "holds": "hold",
     "info": "show", "inspect": "show", "gpus": "devices", "free": "release", "cron": "recurring",
     "crontab": "recurring", "schedule": "recurring", "stats": "report", "usage": "report", "sreport": "report",
 }  # fmt: skip

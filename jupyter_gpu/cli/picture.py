@@ -15,6 +15,7 @@ from rich.text import Text
 
 from ..model import CardView, DeviceView, IsolationView, QuotaView, State, Status, WaitingReason, WorkloadView
 from ..units import MISSING, format_seconds, format_when
+from .coming import coming_table, what_comes
 from .fold import Row, fold, id_of, state_of
 from .tables import cells_of, clip, make_table, work_table
 from .text import (
@@ -104,6 +105,8 @@ def _devices(status: Status, *, fancy: bool, width: int) -> RenderableType:
 
 def _rest(status: Status) -> list[RenderableType]:
     parts: list[RenderableType] = []
+    if rows := list(what_comes(status)):
+        parts += ["", _heading("Coming"), coming_table(rows)]
     if status.quotas:
         parts += ["", _heading("Your quota"), quota_table(status.quotas, status.at)]
     lines = ", ".join(f"{safe(queue)} {count}" for queue, count in status.waiting.items())

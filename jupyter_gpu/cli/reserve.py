@@ -14,6 +14,7 @@ import click
 from ..errors import GpuError, InvalidAsk, LeaseLost, WaitTimeout
 from .base import INTERRUPTED, Face, WithCommand, json_option
 from .submit import ask_options, make_ask, send
+from .when import parse_instant
 from .words import Count, Seconds, read_length
 
 if TYPE_CHECKING:
@@ -24,6 +25,7 @@ Examples:
   jupyter gpu reserve --for 2h
   eval "$(jupyter gpu reserve --for 2h --export)"
   jupyter gpu reserve --no-wait
+  jupyter gpu reserve 2 --at "tomorrow 9:00" --for 2h
   jupyter gpu reserve 2 --class a100-80gb -- python train.py
 """
 
@@ -47,6 +49,12 @@ class _Reserve(WithCommand):
             if at is None:
                 raise
             raise _no_dashes(ctx, mine[at:]) from None
+
+
+#: As the shell's, so the kernel's.
+at_option = click.option(
+    "--at", metavar="WHEN", help='For later, from then on: 14:00, "tomorrow 9:00", "tue 10:00", a date and time.'
+)
 
 
 def _is_read(before: str, word: str) -> bool:
@@ -82,6 +90,7 @@ def read_count(ctx: click.Context, words: tuple[str, ...]) -> int | None:
 @click.command(cls=_Reserve, short_help="Reserve GPUs for this shell, or for one command.", epilog=_EXAMPLES)
 @click.argument("numbers", nargs=-1, type=click.UNPROCESSED, metavar="[N]")
 @click.option("--for", "seconds", type=Seconds("duration"), help="For how long, such as 2h.")
+@at_option
 @ask_options
 @click.option(
     "--wait/--no-wait", "may_wait", default=True, help="Wait in line where nothing is free; or only take a place in it."
@@ -99,10 +108,14 @@ def reserve(ctx: click.Context, /, **words: Any) -> int:
     Where nothing is free, --no-wait and --timeout end with 7 and leave the reservation in line: after --timeout this
     shell holds it when it is granted; after --no-wait nobody does, and `jupyter gpu wait ID` must take it within
     5 minutes, or it is given back. With a COMMAND the place is given up.
+
+    With --at it is for later: accepted only if the GPUs can be promised for that time, and then they are there.
     """
     face = ctx.find_object(Face) or Face()
     command = ctx.meta.get("jupyter_gpu.command")
     words["count"] = read_count(ctx, words["numbers"])
+    if words["at"] is not None:
+        return reserve_for_later(ctx, face, words, command)
     _refuse_mixtures(face, command, words)
     if command is not None:
         return _become(face, _for_command(face, words), command)
@@ -120,6 +133,42 @@ def reserve(ctx: click.Context, /, **words: Any) -> int:
         return 0
     _tell_waiting(face, it, holder, words)
     return WaitTimeout.exit_code
+
+
+def reserve_for_later(ctx: click.Context, face: Face, words: dict[str, Any], command: object = None) -> int:
+    """Have GPUs promised for a later time. Nobody holds them yet: whoever takes them then does."""
+    if command is not None or words.get("export") or words["timeout"] is not None:
+        raise click.UsageError("What begins later has no command, no --export and no --timeout now.", ctx)
+    if not words["may_wait"]:
+        raise click.UsageError("With --at nothing waits here, so --no-wait does not fit.", ctx)
+    it = send_reservation(face, words, None)
+    if face.as_json:
+        face.document(it)
+    elif it.devices or it.not_before is None:  # its time had come
+        face.say(f"Reservation {it.id} has begun. Take it now: `{take(face, it.id)}`.")
+    else:
+        tell_promised(face, it)
+    return 0
+
+
+def tell_promised(face: Face, it: WorkloadView) -> None:
+    """Say what is promised, and what is to be done then."""
+    from ..model import Policy
+    from ..units import format_seconds
+    from .coming import span
+    from .text import ask_text
+
+    begin = it.not_before or face.now()
+    when = span(begin, begin + (it.ask.duration_seconds or 0), face.now())
+    face.say(f"Reservation {it.id} is promised: {ask_text(it.ask)}, {when}.")
+    time = format_seconds(Policy().attach_seconds)
+    face.say(f"Take it then, within {time} of its beginning: `{take(face, it.id)}`; else it is given back.")
+    face.say(f"If you do not need it: `{face.program} cancel {it.id}`.")
+
+
+def take(face: Face, number: int) -> str:
+    """Write the command that takes a reservation which nobody holds."""
+    return f"{face.program} wait {number}"
 
 
 def _refuse_mixtures(face: Face, command: tuple[str, ...] | None, words: dict[str, Any]) -> None:
@@ -155,6 +204,7 @@ def send_reservation(face: Face, words: dict[str, Any], holder: Holder | None) -
         team=words["team"],
         name=words["name"],
         holder=holder,
+        not_before=None if words.get("at") is None else parse_instant(words["at"], face.now()),
     )
     return send(face, body)
 

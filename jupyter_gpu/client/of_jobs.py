@@ -13,6 +13,8 @@ from ..model import (
     ChainBody,
     Dependency,
     DryRunView,
+    HoldBody,
+    HoldView,
     ProgressPage,
     RecurringBody,
     RecurringView,
@@ -22,6 +24,7 @@ from ..model import (
     SubmitBody,
     WorkloadView,
 )
+from . import hold_calls
 from . import job_calls as calls
 from .calls import Call
 
@@ -116,3 +119,15 @@ class AsksOfJobs:
     def dry_run(self, body: SubmitBody, cron: str | None = None, timezone: str | None = None) -> DryRunView:
         """What would become of an ask, also of one that comes by a calendar; nothing is asked for."""
         return self._send(calls.dry_run(body, cron, timezone))
+
+    def holds(self) -> tuple[HoldView, ...]:
+        """What is withheld, from when to when, and for whom."""
+        return self._send(hold_calls.holds()).items
+
+    def add_hold(self, body: HoldBody, idempotency_key: str | None = None) -> HoldView:
+        """For operators: withhold capacity. The same key again adds nothing."""
+        return self._send(hold_calls.add_hold(body, idempotency_key or uuid4().hex))
+
+    def remove_hold(self, hold_id: int) -> HoldView:
+        """For operators: a hold is no more."""
+        return self._send(hold_calls.remove_hold(hold_id))

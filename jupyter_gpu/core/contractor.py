@@ -51,6 +51,8 @@ def narrow_status(world: World, status: Status, caller: Caller) -> Status:
         cards=narrow_cards(status.cards, caller),
         workloads=tuple(it for it in status.workloads if it.is_mine),
         waiting=narrow_waiting(world, status.waiting, caller),
+        holds=tuple(it for it in status.holds if it.is_mine),
+        coming=(),
     )
 
 

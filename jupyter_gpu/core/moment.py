@@ -9,8 +9,10 @@ from __future__ import annotations
 from functools import cached_property
 from typing import NamedTuple
 
-from ..model import Workload, WorkloadView, World
+from ..model import HoldPolicy, Workload, WorkloadView, World
 from .forecast import expected_end_at
+from .holds import calendar_of
+from .in_the_way import warnings_of
 from .quota import Ledger
 
 
@@ -46,6 +48,19 @@ class Moment:
             counts[it.queue] = ahead + 1
             by_owner.setdefault(it.owner, []).append((it, ahead))
         return Waiting(counts, by_owner)
+
+    @cached_property
+    def promises(self) -> list[tuple[HoldPolicy, frozenset[str]]]:
+        """The windows of holds and the reservations for later, each with the devices that it would get."""
+        world = self.world
+        if not (world.policy.holds or world.holds or world.booked):
+            return []
+        return calendar_of(world, self.now).look()
+
+    @cached_property
+    def in_the_way(self) -> dict[int, str]:
+        """Of holds and of reservations for later: what they would lack, and why."""
+        return warnings_of(self.world, self.now)
 
     @cached_property
     def late(self) -> frozenset[int]:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from ..model import Ask, Caller, Condition, Device, Kind, State, WaitingReason, Workload, World
 from ..units import bytes_apart, format_at, format_bytes, format_seconds, format_when
 from .advice import advice
+from .calendar import window_of
 from .names import may_see_names
 from .outlook import expected_start_at, without_end
 from .placement import avoided, free_bytes, has_room, in_order, is_well, suits
@@ -115,7 +116,7 @@ def _why(world: World, it: Workload, caller: Caller, now: float, where: str, *, 
                 f"It is paused and keeps its place.{detail} Let it go with `jupyter gpu let-go {it.id}`{_or_all(it)}."
             )
         case WaitingReason.NOT_BEFORE:
-            return f"It must not start before {format_when(it.not_before, now)}."
+            return _from_when(it, now)
         case WaitingReason.BACK_OFF:
             wait = format_seconds(max(0, round((it.back_off_until or now) - now)))
             is_lost = it.outcome is not None and not it.outcome.engine_fault
@@ -141,6 +142,14 @@ def _why(world: World, it: Workload, caller: Caller, now: float, where: str, *, 
             wanted, has = _amounts(world, it)
             who = _who_holds(world, it, caller, now, has, says_when=says_when)
             return f"{_how_many_are_free(world, it, now, wanted)}: {who}. {where}"
+
+
+def _from_when(it: Workload, now: float) -> str:
+    begin = format_when(it.not_before, now)
+    if not it.is_booked:
+        return f"It must not start before {begin}."
+    end = format_when(window_of(it).until_at, now)
+    return f"It is promised from {begin} to {end}. Give it up with `jupyter gpu cancel {it.id}`."
 
 
 def _whom_after(world: World, it: Workload, caller: Caller) -> str:

@@ -32,6 +32,7 @@ from ..model import (
 )
 from .devices_view import card_views, device_view, device_views
 from .forecast import ahead_of
+from .holds_view import hold_views
 from .moment import Moment
 from .names import may_see_names
 from .outlook import expected_start_at
@@ -188,9 +189,18 @@ def status(
         alerts=alerts,
         isolation=isolation,
         profiles=profile_views(world, caller),
+        holds=hold_views(moment, caller),
+        coming=coming(moment, caller, now),
         teams=world.policy.teams_of(caller.name, caller.groups),
         teams_at=caller.groups_at,
     )
+
+
+def coming(moment: Moment, caller: Caller, now: float) -> tuple[WorkloadView, ...]:
+    """Others' reservations for later, in the order of their times."""
+    its = (moment.world.workloads[id_] for id_ in sorted(moment.world.booked))
+    others = [it for it in its if it.owner != caller.name]
+    return tuple(view_of(moment, it, caller, now) for it in sorted(others, key=lambda it: (it.not_before or 0, it.id)))
 
 
 def profile_views(world: World, caller: Caller) -> tuple[ProfileView, ...]:

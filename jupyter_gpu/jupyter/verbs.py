@@ -12,7 +12,7 @@ from .. import pins
 from ..cli.act import keep as keep_by_number
 from ..cli.act import release as release_by_number
 from ..cli.base import INTERRUPTED, Face, json_option
-from ..cli.reserve import read_count, refuse_useless, send_reservation, tell_held
+from ..cli.reserve import at_option, read_count, refuse_useless, reserve_for_later, send_reservation, tell_held
 from ..cli.see import held_by, show_status
 from ..cli.submit import ask_options
 from ..cli.text import why
@@ -34,6 +34,7 @@ pass_face = click.make_pass_decorator(cast("type[KernelFace]", Face))
 @click.command(short_help="Reserve GPUs for this kernel, and pin it to them.")
 @click.argument("numbers", nargs=-1, type=click.UNPROCESSED, metavar="[N]")
 @click.option("--for", "seconds", type=Seconds("duration"), help="For how long, such as 2h.")
+@at_option
 @ask_options
 @click.option("--wait/--no-wait", "may_wait", default=True, help="Wait in line where nothing is free; or only join it.")
 @click.option("--timeout", type=Seconds("timeout"), help="Wait at most so long; the place in line stays.")
@@ -47,8 +48,12 @@ def reserve(ctx: click.Context, face: KernelFace, /, **words: Any) -> int:
     --no-wait, or after --timeout, the place stays: `%gpu wait ID` waits on, `%gpu pin` pins once it is granted.
 
     The kernel is pinned at once where CUDA is not loaded in it yet, else by a restart.
+
+    With --at it is for later, and whichever kernel waits for it then gets it.
     """
     words["count"] = read_count(ctx, words["numbers"])
+    if words["at"] is not None:
+        return reserve_for_later(ctx, face, words)
     if _is_left(face, "nothing is reserved"):
         return 0
     _refuse_a_second(held_here(face.client))

@@ -10,6 +10,7 @@ from __future__ import annotations
 import msgspec
 
 from .devices import Condition, UseKind
+from .hold_views import HoldView
 from .jobs import Dependency, JobSpec, Member, Progress
 from .nouns import Ask, Holder, LearntGrace, Outcome
 from .states import EndReason, EvictionReason, Kind, State, WaitingReason
@@ -282,6 +283,9 @@ class Status(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     alerts: tuple[AlertView, ...] = ()
     isolation: IsolationView | None = None
     profiles: tuple[ProfileView, ...] = ()
+    #: What is withheld and what others have reserved for later, as far as the caller may know.
+    holds: tuple[HoldView, ...] = ()
+    coming: tuple[WorkloadView, ...] = ()
     #: The teams that the caller's work may count for, the usual one first, and since when that is known.
     teams: tuple[str, ...] = ()
     teams_at: float | None = None

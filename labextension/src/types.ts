@@ -222,6 +222,29 @@ export interface ReleaseBody {
   readonly holder_number?: number | null;
 }
 
+/** A hold with the window that is under way or comes next. */
+export interface HoldView {
+  readonly id: number | null;
+  readonly name: string;
+  readonly from_at?: number | null;
+  readonly until_at?: number | null;
+  readonly every?: string;
+  readonly timezone?: string;
+  readonly until?: number | null;
+  readonly count?: number;
+  readonly device_class?: string | null;
+  readonly named?: boolean;
+  readonly devices?: readonly string[];
+  readonly teams?: readonly string[];
+  readonly users?: readonly string[] | null;
+  readonly maintenance?: boolean;
+  readonly no_show_seconds?: number | null;
+  readonly given_back?: boolean;
+  readonly is_mine?: boolean;
+  readonly by?: string;
+  readonly warnings?: readonly string[];
+}
+
 /** The warning before a lease is ended by force. */
 export interface Notice {
   readonly reason: EvictionReason;
@@ -401,6 +424,8 @@ export interface Status {
   readonly alerts?: readonly AlertView[];
   readonly isolation?: IsolationView | null;
   readonly profiles?: readonly ProfileView[];
+  readonly holds?: readonly HoldView[];
+  readonly coming?: readonly WorkloadView[];
   readonly teams?: readonly string[];
   readonly teams_at?: number | null;
 }

@@ -22,7 +22,9 @@ from jupyter_gpu.model import (
     EndReason,
     EventView,
     EvictionReason,
+    HoldBody,
     Holder,
+    HoldView,
     JobSpec,
     Kind,
     LossView,
@@ -52,6 +54,7 @@ GIB = 1 << 30
 #: 2026-03-02 14:05:00 UTC, a Monday. The tests set the clock on the wall to UTC.
 NOW = 1_772_460_300.0
 HOUR = 3600
+NOON_TOMORROW = NOW - 5 * 60 + 22 * HOUR
 #: Workloads that are there although the lab's document does not show them.
 KNOWN = (1, 2, 5, 6, 15)
 
@@ -92,6 +95,21 @@ def workload(number: int = 1, **more) -> WorkloadView:
         "is_mine": True,
     }
     return WorkloadView(**words | more)
+
+
+def a_hold(number: int | None = 15, **more) -> HoldView:
+    """Make a hold of four GPUs for a course, tomorrow from ten to twelve."""
+    words = {
+        "id": number,
+        "name": "ml101",
+        "from_at": NOON_TOMORROW - 2 * HOUR,
+        "until_at": NOON_TOMORROW,
+        "count": 4,
+        "teams": ("ml101",),
+        "every": "tue 10:00-12:00",
+        "timezone": "UTC",
+    }
+    return HoldView(**words | more)
 
 
 def recurring(number: int = 15, **more) -> RecurringView:
@@ -293,6 +311,8 @@ class FakeClient:
         self.place = None
         self.submitted: WorkloadView | None = None
         self.calendars: tuple[RecurringView, ...] = (recurring(),)
+        self.held: tuple[HoldView, ...] = (a_hold(),)
+        self.warned: tuple[str, ...] = ()
 
     def _called(self, name: str, *words: object) -> None:
         self.calls.append((name, *words))
@@ -355,6 +375,21 @@ class FakeClient:
     def recurring(self) -> tuple[RecurringView, ...]:
         self._called("recurring")
         return self.calendars
+
+    def holds(self) -> tuple[HoldView, ...]:
+        self._called("holds")
+        return self.held
+
+    def add_hold(self, body: HoldBody, idempotency_key: str | None = None) -> HoldView:
+        self._called("add_hold", body, idempotency_key)
+        return a_hold(15, name=body.name, warnings=self.warned)
+
+    def remove_hold(self, hold_id: int) -> HoldView:
+        self._called("remove_hold", hold_id)
+        found = next((it for it in self.held if it.id == hold_id), None)
+        if found is None:
+            raise errors.NotFound(f"there is no hold {hold_id}")
+        return found
 
     def recurring_job(self, recurring_id: int) -> RecurringView:
         self._called("recurring_job", recurring_id)

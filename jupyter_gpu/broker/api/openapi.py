@@ -81,7 +81,7 @@ def _path(route: Operations) -> dict[str, Any]:
 
 
 #: What one of a list is called.
-_ONE = {"workloads": "workload", "recurring": "recurring_job"}
+_ONE = {"workloads": "workload", "recurring": "recurring_job", "holds": "hold"}
 
 
 def _operation(path: str, verb: str, op: Any) -> dict[str, Any]:

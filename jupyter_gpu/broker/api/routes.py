@@ -48,6 +48,7 @@ from .application import Api
 from .base import PREFIX, Base, endpoint
 from .bounds import as_reason
 from .histories import Attempts, ProgressCurve
+from .holds import HoldHandler, Holds
 from .log import Log
 from .offers import Offers
 from .openapi import document
@@ -320,6 +321,8 @@ ROUTES: list[tuple[str, type[Base]]] = [
     ("/recurring/([^/]+)/pause", RecurringPause),
     ("/recurring/([^/]+)/let-go", RecurringLetGo),
     ("/recurring/([^/]+)/fire", RecurringFire),
+    ("/holds", Holds),
+    ("/holds/([^/]+)", HoldHandler),
     ("/servers", Servers),
     ("/devices", Devices),
     ("/devices/([^/]+)", DeviceHandler),

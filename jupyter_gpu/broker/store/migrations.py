@@ -35,6 +35,12 @@ def m003_of_devices(db: sqlite_utils.Database) -> None:
     )
 
 
+@MIGRATIONS()
+def m004_holds(db: sqlite_utils.Database) -> None:
+    """Holds that operators put by a word."""
+    db.conn.execute("CREATE TABLE holds (id INTEGER PRIMARY KEY, name TEXT NOT NULL, body TEXT NOT NULL)")
+
+
 def known_names() -> set[str]:
     """The migrations of this version; a file that has more is newer."""
     empty = sqlite_utils.Database(memory=True, execute_plugins=False)

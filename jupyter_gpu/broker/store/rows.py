@@ -13,6 +13,9 @@ from ...core.events import (
     DeviceMarked,
     Event,
     Explained,
+    HoldChanged,
+    HoldPut,
+    HoldRemoved,
     OfWorkload,
     RecurringChanged,
     RecurringPut,
@@ -20,7 +23,7 @@ from ...core.events import (
     Submitted,
 )  # fmt: skip
 from ...core.past import Life
-from ...model import Device, Policy, Recurring, Workload, World
+from ...model import Device, Hold, Policy, Recurring, Workload, World
 
 UsageKey = tuple[str, str, str, str]
 Usage = dict[UsageKey, dict[int, int]]
@@ -52,6 +55,7 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     devices: tuple[Device, ...]
     usage: tuple[tuple[UsageKey, dict[int, int]], ...]
     recurring: tuple[Recurring, ...] = ()
+    holds: tuple[Hold, ...] = ()
 
 
 _encode = msgspec.json.Encoder().encode
@@ -60,6 +64,7 @@ decode_life = msgspec.json.Decoder(Life).decode
 decode_workload = msgspec.json.Decoder(Workload).decode
 decode_device = msgspec.json.Decoder(Device).decode
 decode_recurring = msgspec.json.Decoder(Recurring).decode
+decode_hold = msgspec.json.Decoder(Hold).decode
 decode_policy = msgspec.json.Decoder(Policy).decode
 encode_snapshot = msgspec.msgpack.Encoder().encode
 decode_snapshot = msgspec.msgpack.Decoder(Snapshot).decode
@@ -167,6 +172,18 @@ def recurring_rows(records: Iterable[Record], there: Mapping[int, Recurring]) ->
     return written, [(id_,) for id_ in touched if id_ not in there]
 
 
+def hold_rows(records: Iterable[Record], there: Mapping[int, Hold]) -> tuple[list[Row], list[Row]]:
+    """The holds to write, as all columns of their table in its order, and the ids of those to forget."""
+    touched: dict[int, None] = {}
+    for record in records:
+        if isinstance(record.event, HoldPut):
+            touched[record.event.it.id] = None
+        elif isinstance(record.event, HoldChanged | HoldRemoved):
+            touched[record.event.hold] = None
+    found = [there[id_] for id_ in touched if id_ in there]
+    return [(it.id, it.name, encode(it)) for it in found], [(id_,) for id_ in touched if id_ not in there]
+
+
 def changed_usage(stored: Usage, usage: Mapping[UsageKey, dict[int, int]]) -> tuple[list[Row], list[Row]]:
     """The buckets to write and the buckets to forget.
 
@@ -193,6 +210,7 @@ def snapshot_of(world: World) -> Snapshot:
         devices=tuple(world.devices.values()),
         usage=tuple(world.usage.items()),
         recurring=tuple(world.recurring.values()),
+        holds=tuple(world.holds.values()),
     )
 
 
@@ -205,6 +223,8 @@ def world_of(snapshot: Snapshot, policy: Policy) -> World:
         world.put_workload(it)
     for recurring in snapshot.recurring:
         world.put_recurring(recurring)
+    for hold in snapshot.holds:
+        world.put_hold(hold)
     # By id, as they came in: whoever walks over a world meets them in the same order before and after a restart.
     world.workloads = dict(sorted(world.workloads.items()))
     world.usage = dict(snapshot.usage)

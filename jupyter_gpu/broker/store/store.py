@@ -21,7 +21,7 @@ from ... import disks
 from ...core.events import DeviceAppeared, OfWorkload, Submitted
 from ...core.lifecycle import evolve
 from ...errors import StoreUnavailable
-from ...model import KEPT_ENDED, KEPT_ENDED_CHARACTERS, Device, Policy, Recurring, Workload, World
+from ...model import KEPT_ENDED, KEPT_ENDED_CHARACTERS, Device, Hold, Policy, Recurring, Workload, World
 from . import opening
 from .faults import damaged, said_plainly, vanished
 from .history import History
@@ -32,6 +32,7 @@ from .rows import (
     Usage,
     changed_usage,
     decode_device,
+    decode_hold,
     decode_recurring,
     decode_snapshot,
     decode_workload,
@@ -40,6 +41,7 @@ from .rows import (
     encode_snapshot,
     event_row,
     forgotten_devices,
+    hold_rows,
     recurring_rows,
     snapshot_of,
     touched_devices,
@@ -83,6 +85,8 @@ _PUT_USAGE = """
 _FORGET_USAGE = "DELETE FROM usage WHERE owner = ? AND team = ? AND queue = ? AND device_class = ? AND bucket = ?"
 _PUT_RECURRING = "INSERT OR REPLACE INTO recurring (id, owner, next_at, body) VALUES (?, ?, ?, ?)"
 _FORGET_RECURRING = "DELETE FROM recurring WHERE id = ?"
+_PUT_HOLD = "INSERT OR REPLACE INTO holds (id, name, body) VALUES (?, ?, ?)"
+_FORGET_HOLD = "DELETE FROM holds WHERE id = ?"
 _FORGET_SNAPSHOTS = """
     DELETE FROM snapshots WHERE number NOT IN (SELECT number FROM snapshots ORDER BY number DESC LIMIT ?)
 """
@@ -159,6 +163,7 @@ class Store(History):
             gone = [(uuid,) for uuid in forgotten_devices(records)]
             used, forgotten = changed_usage(self._usage, world.usage)
             recurring, removed = recurring_rows(records, world.recurring)
+            holds, over = hold_rows(records, world.holds)
             with self._transaction():
                 self._expect_revision(first - 1)
                 self._db.executemany(_ADD_EVENT, events)
@@ -169,6 +174,8 @@ class Store(History):
                 self._db.executemany(_FORGET_USAGE, forgotten)
                 self._db.executemany(_PUT_RECURRING, recurring)
                 self._db.executemany(_FORGET_RECURRING, removed)
+                self._db.executemany(_PUT_HOLD, holds)
+                self._db.executemany(_FORGET_HOLD, over)
                 self._count(world)
             self._usage = dict(world.usage)
 
@@ -273,6 +280,7 @@ class Store(History):
                     devices=self._devices(),
                     usage=tuple(self._usage.items()),
                     recurring=self._recurring(),
+                    holds=self._holds(),
                 ),
                 policy,
             )
@@ -294,6 +302,9 @@ class Store(History):
 
     def _recurring(self) -> tuple[Recurring, ...]:
         return tuple(decode_recurring(body) for (body,) in self._db.execute("SELECT body FROM recurring ORDER BY id"))
+
+    def _holds(self) -> tuple[Hold, ...]:
+        return tuple(decode_hold(body) for (body,) in self._db.execute("SELECT body FROM holds ORDER BY id"))
 
     def replay(self, policy: Policy) -> World:
         """The world as the log has it: the newest snapshot that can be read, and the events after it."""

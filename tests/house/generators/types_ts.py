@@ -14,7 +14,7 @@ import msgspec
 
 from jupyter_gpu import notebooks
 from jupyter_gpu.jupyter import documents as ours
-from jupyter_gpu.model import bodies, devices, documents, histories, jobs, nouns, recurring, states
+from jupyter_gpu.model import bodies, devices, documents, histories, hold_views, jobs, nouns, recurring, states
 
 TARGET = "labextension/src/types.ts"
 
@@ -33,7 +33,7 @@ ROOTS = (
 )  # fmt: skip
 BODIES = (ours.KernelAsk, ours.PinBody, ours.FileJob, bodies.SubmitBody, bodies.ExtendBody, bodies.ReleaseBody)
 
-_MODULES = (states, jobs, nouns, devices, recurring, bodies, documents, histories, notebooks, ours)
+_MODULES = (states, jobs, nouns, devices, recurring, bodies, hold_views, documents, histories, notebooks, ours)
 _PLAIN = {str: "string", bytes: "string", int: "number", float: "number", bool: "boolean", types.NoneType: "null"}
 _WIDTH = 100
 
