@@ -122,6 +122,7 @@ from .recurring import (
 )
 from .reports import DeviceTime, LossView, ReportBy, ReportOf, ReportView, Spent, SpentRow, WaitsView
 from .rules import ForeignRule, PartRule, SharingRule, Treatment
+from .simulations import PastJob, PastPage, SimulationPoint, SimulationRun, SimulationView, TeamFigures
 from .states import EndReason, EvictionReason, Kind, State, WaitingReason
 from .world import KEPT_ENDED, KEPT_ENDED_CHARACTERS, World
 
@@ -204,6 +205,8 @@ __all__ = [
     "Outcome",
     "Overlap",
     "PartRule",
+    "PastJob",
+    "PastPage",
     "Pause",
     "PauseRecurring",
     "Policy",
@@ -245,6 +248,9 @@ __all__ = [
     "ServerBody",
     "ServerView",
     "SharingRule",
+    "SimulationPoint",
+    "SimulationRun",
+    "SimulationView",
     "Span",
     "Spent",
     "SpentRow",
@@ -255,6 +261,7 @@ __all__ = [
     "SubmissionsBody",
     "Submit",
     "SubmitBody",
+    "TeamFigures",
     "Tick",
     "Treatment",
     "Uncordon",

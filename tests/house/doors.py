@@ -28,6 +28,7 @@ PURE = {
         "collections",
         "contextlib",
         "copy",
+        "csv",
         "dataclasses",
         "datetime",
     ),
@@ -43,7 +44,7 @@ PURE = {
         "json",
         "math",
     ),
-    *("numbers", "operator", "re", "statistics", "string", "textwrap", "types", "typing"),
+    *("difflib", "numbers", "operator", "re", "statistics", "string", "textwrap", "types", "typing"),
     "msgspec",  # not of the standard library, but the nouns are made of it
 }
 
