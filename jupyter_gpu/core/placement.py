@@ -17,8 +17,9 @@ them. Who says neither gets a whole GPU where one is free, else the largest MIG 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from math import inf
+from typing import Any
 
 import msgspec
 
@@ -29,7 +30,7 @@ from .spare import spare_bytes
 __all__ = ["MIG", "Room", "avoided", "free_bytes", "has_room", "in_order", "is_mig", "is_well", "most_at_once", "suits"]
 
 #: What must hold all devices of an ask: a node, or a link group where that is asked for.
-Group = tuple[Node, str | None]
+Group = Node | tuple[Node, str]
 
 
 def why_not_shared(device: Device, policy: Policy) -> str | None:
@@ -137,8 +138,12 @@ def _place(device: Device) -> tuple[str, str, int, str]:
 
 def _group(shelf: Shelf, ask: Ask, device: Device) -> Group:
     if not ask.same_link_group:
-        return shelf.node, None
+        return shelf.node
     return shelf.node, device.uuid if shelf.link is None else shelf.link
+
+
+#: Devices that serve, by where they stand.
+Serving = dict[Shelf, tuple[Device, ...]]
 
 
 class Room:
@@ -156,7 +161,7 @@ class Room:
         self._barred, self._barred_classes = barred, barred_classes
         self._gone: set[int] = set()
         self._sorts: dict[Sort, bool] = {}
-        self._serving: dict[Shelf, list[Device]] = {}
+        self._serving: Serving = {}
         self._groups: dict[Group, int] = {}
         #: Where it fits; None as long as it does not.
         self._fitting: Group | None = None
@@ -168,7 +173,7 @@ class Room:
         plain = not (self._barred or ask.on or ask.min_free_bytes)
         for shelf, devices in self._world.stock.free.items():
             if self._takes(shelf):
-                some = devices if plain else [device for device in devices if self._serves(device)]
+                some = devices if plain else tuple([device for device in devices if self._serves(device)])
                 if some:
                     self._add(shelf, some)
         return self
@@ -210,16 +215,18 @@ class Room:
             self._world, device, self._ask, self._gone
         )  # fmt: skip
 
-    def _add(self, shelf: Shelf, devices: Collection[Device]) -> None:
-        self._serving.setdefault(shelf, []).extend(devices)
-        groups, ask = self._groups, self._ask
-        if ask.same_link_group and shelf.link is None:  # nothing says that any two of them are linked
+    def _add(self, shelf: Shelf, devices: tuple[Device, ...]) -> None:
+        serving, ask = self._serving, self._ask
+        serving[shelf] = serving[shelf] + devices if shelf in serving else devices
+        if not ask.same_link_group:
+            self._count(shelf.node, len(devices))
+        elif shelf.link is not None:
+            self._count((shelf.node, shelf.link), len(devices))
+        else:  # nothing says that any two of them are linked
             for device in devices:
                 self._count(_group(shelf, ask, device), 1)
-        else:
-            self._count((shelf.node, shelf.link if ask.same_link_group else None), len(devices))
         if ask.across_nodes and not self.fits:
-            self.fits = _across(groups, self._size(), ask.devices) is not None
+            self.fits = _across(self._groups, self._size(), ask.devices) is not None
 
     def _count(self, group: Group, more: int) -> None:
         count = self._groups[group] = self._groups.get(group, 0) + more
@@ -228,11 +235,9 @@ class Room:
 
     def _size(self) -> int:
         """How many devices that suit the largest node has, free or not."""
-        layout = self._world.layout
-        return max(
-            (sum(n for sort, n in sorts.items() if _suits(sort.sample, self._ask)) for sorts in layout.counts.values()),
-            default=0,
-        )
+        layout, ask = self._world.layout, self._ask
+        suiting = {sort for sort in layout.sorts if _suits(sort.sample, ask)}
+        return max((sum(sorts[sort] for sort in suiting) for sorts in layout.counts.values()), default=0)
 
     def place(self, previous: tuple[str, ...] = ()) -> tuple[str, ...] | None:
         """Choose among what serves: the devices of before, else the best fit; None where it does not fit."""
@@ -261,41 +266,35 @@ class Room:
                 spare = spare_bytes(self._world, device, self._gone) or 0
                 groups.setdefault(_group(shelf, self._ask, device), []).append((spare, _place(device)))
         enough = [(len(there), group) for group, there in groups.items() if len(there) >= count]
-        chosen = sorted(groups[min(enough, key=_by_text)[1]])[:count] if enough else None
+        chosen = sorted(groups[min(enough)[1]])[:count] if enough else None
         return None if chosen is None else tuple(place[-1] for _, place in chosen)
-
-
-def _by_text(pair: tuple[int, Group]) -> tuple[int, Node, str]:
-    size, (node, link) = pair
-    return size, node, link or ""
-
-
-#: Devices that serve, by where they stand.
-Serving = dict[Shelf, list[Device]]
 
 
 def _best(serving: Serving, ask: Ask, size: Callable[[], int]) -> tuple[str, ...] | None:
     """Linked devices before others; of the node that has the fewest, of its link group that has the fewest."""
     count, nodes = ask.devices, dict[Node, int]()
+    linked = []
     for shelf, devices in serving.items():
         nodes[shelf.node] = nodes.get(shelf.node, 0) + len(devices)
-    best: tuple[bool, int, int, Node, str] | None = None
-    chosen: Shelf | None = None
-    for shelf, devices in serving.items():
         # A device by itself is linked as well as can be; of several without a link group nothing is known.
-        if len(devices) >= count and (count == 1 or shelf.link is not None):
-            rank = (False, nodes[shelf.node], len(devices), shelf.node, shelf.link or "")
-            if best is None or rank < best:
-                best, chosen = rank, shelf
-    if chosen is not None:
-        return tuple([device.uuid for device in sorted(serving[chosen], key=_place)[:count]])
+        if (count == 1 or shelf.link is not None) and len(devices) >= count:
+            linked.append((shelf, devices))
+    if linked:
+        _, node, least = min([(nodes[shelf.node], shelf.node, len(devices)) for shelf, devices in linked])
+        alike = [devices for shelf, devices in linked if shelf.node == node and len(devices) == least]
+        chosen = alike[0] if len(alike) == 1 else min(alike, key=_first)
+        return tuple([device.uuid for device in sorted(chosen, key=_place)[:count]])
     if ask.same_link_group:
         return None
     enough = [(there, node) for node, there in nodes.items() if there >= count]
     if enough:
         return _of_nodes(serving, [(min(enough)[1], count)])
-    parts = _across({(node, None): there for node, there in nodes.items()}, size(), count) if ask.across_nodes else None
+    parts = _across(nodes, size(), count) if ask.across_nodes else None
     return None if parts is None else _of_nodes(serving, parts)
+
+
+def _first(devices: Iterable[Device]) -> tuple[str, str, int, str]:
+    return min(map(_place, devices))
 
 
 def _of_nodes(serving: Serving, parts: list[tuple[Node, int]]) -> tuple[str, ...]:
@@ -307,23 +306,21 @@ def _of_nodes(serving: Serving, parts: list[tuple[Node, int]]) -> tuple[str, ...
     return tuple(chosen)
 
 
-def _across(groups: dict[Group, int], size: int, count: int) -> list[tuple[Node, int]] | None:
+def _across(groups: Mapping[Any, int], size: int, count: int) -> list[tuple[Node, int]] | None:
     """The nodes for what no single one can hold: whole free ones, the first of them, and the freest for the rest.
 
     None where there are too few, and where one node would do, since who fits on one waits for one.
     """
     if size == 0 or count <= size:
         return None
-    whole = sorted(node for (node, _), there in groups.items() if there >= size)
+    whole = sorted(node for node, there in groups.items() if there >= size)
     full, rest = divmod(count, size)
     if len(whole) < full:
         return None
     parts = [(node, size) for node in whole[:full]]
     if rest:
         taken = set(whole[:full])
-        freest = min(
-            ((-there, node) for (node, _), there in groups.items() if node not in taken), default=(0, ("", ""))
-        )
+        freest = min(((-there, node) for node, there in groups.items() if node not in taken), default=(0, ("", "")))
         if -freest[0] < rest:
             return None
         parts.append((freest[1], rest))
@@ -348,7 +345,7 @@ def _choices(world: World, serving: Serving) -> Iterator[Serving]:
 
 
 def _only(serving: Serving, is_wanted: Callable[[Device], bool]) -> Serving:
-    found = {shelf: [device for device in devices if is_wanted(device)] for shelf, devices in serving.items()}
+    found = {shelf: tuple(filter(is_wanted, devices)) for shelf, devices in serving.items()}
     return {shelf: devices for shelf, devices in found.items() if devices}
 
 

@@ -101,7 +101,7 @@ class _Step:
         All of a lane get one answer. So the next of a lane is looked at only where the one before got something:
         devices, then it is the head instead of them, or the word that others leave some.
         """
-        heads, settled = self.world.lanes.heads, self.settled
+        heads, settled, known_reason = self.world.lanes.heads, self.settled, self._known_reason
         nexts: list[tuple[LineKey, Lane | None]] = []
         while True:
             is_head = at < len(heads) and heads[at][0][0] == band and not (nexts and nexts[0] < heads[at])
@@ -109,6 +109,9 @@ class _Step:
                 return at
             key, lane = heads[at] if is_head else heappop(nexts)
             if lane in settled or (is_meant is not None and not is_meant(key[3], lane)):
+                at += is_head
+                continue
+            if lane is not None and known_reason(lane) is lane.waiting:  # most of a long line ends here
                 at += is_head
                 continue
             reason = WaitingReason.CLEARING if key[3] in self.awaiting else self._answer(key, lane)

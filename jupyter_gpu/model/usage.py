@@ -33,7 +33,9 @@ def whose_are(owner: str, team: str) -> tuple[Whose, Whose, Whose]:
 def added(buckets: dict[int, int], more: dict[int, int], kept: int) -> dict[int, int]:
     """New buckets with more use in some of them, and without those too old for the newest of these."""
     oldest = max(more) - kept
-    new = {old: ms for old, ms in buckets.items() if old >= oldest}
+    new = buckets.copy()
     for bucket, used in more.items():
         new[bucket] = new.get(bucket, 0) + used
+    if min(new) < oldest:
+        return {bucket: used for bucket, used in new.items() if bucket >= oldest}
     return new
