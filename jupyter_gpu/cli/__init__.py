@@ -50,6 +50,7 @@ VERBS: dict[str, dict[str, tuple[str, str]]] = {
         "quota": ("see", "Show what you hold, use and have left."),
         "devices": ("see", "List the GPUs with their UUIDs."),
         "report": ("report", "Show what was used, who waited, what was lost."),
+        "simulate": ("simulate", "Replay a trace under other rules, or on other GPUs."),
     },
     "Change": {
         "wait": ("act", "Wait until workloads have ended or hold their GPUs."),
@@ -80,6 +81,7 @@ _MEANT = {
     "stop": "cancel", "rm": "cancel", "run": "submit", "start": "let-go", "resume": "let-go", "holds": "hold",
     "info": "show", "inspect": "show", "gpus": "devices", "free": "release", "cron": "recurring",
     "crontab": "recurring", "schedule": "recurring", "stats": "report", "usage": "report", "sreport": "report",
+    "replay": "simulate", "whatif": "simulate",
 }  # fmt: skip
 
 

@@ -12,6 +12,7 @@ from ..model import (
     ChainBody,
     Dependency,
     DryRunView,
+    PastPage,
     ProgressPage,
     RecurringBody,
     RecurringPage,
@@ -127,3 +128,8 @@ def fire(recurring_id: int) -> Call[WorkloadView]:
 def remove_recurring(recurring_id: int) -> Call[RecurringView]:
     """DELETE /recurring/ID. A second time it is not there."""
     return Call("DELETE", f"/recurring/{int(recurring_id)}", _recurring)
+
+
+def past(after: int) -> Call[PastPage]:
+    """GET /history: a page of what is over, as a trace has it."""
+    return Call("GET", "/history", reading(PastPage), (("after", str(int(after))),), may_repeat=True)

@@ -15,6 +15,7 @@ from ..model import (
     DryRunView,
     HoldBody,
     HoldView,
+    PastJob,
     ProgressPage,
     RecurringBody,
     RecurringView,
@@ -85,6 +86,16 @@ class AsksOfJobsAsync:
         """
         call = calls.report(since_seconds=since_seconds, begin_at=begin_at, end_at=end_at, by=by, of=of)
         return await self._send(call)
+
+    async def past(self) -> tuple[PastJob, ...]:
+        """All that is over and held a GPU, by id: of all work for operators, else yours. A trace for `simulate`."""
+        found: list[PastJob] = []
+        after: int | None = 0
+        while after is not None:
+            page = await self._send(calls.past(after))
+            found += page.items
+            after = page.next
+        return tuple(found)
 
     async def recurring(self) -> tuple[RecurringView, ...]:
         """Your recurring jobs; an operator sees all."""

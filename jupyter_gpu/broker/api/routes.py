@@ -52,6 +52,7 @@ from .holds import HoldHandler, Holds
 from .log import Log
 from .offers import Offers
 from .openapi import document
+from .past import PastJobs
 from .records import Record
 from .recurring import RecurringFire, RecurringJob, RecurringJobs, RecurringLetGo, RecurringPause
 from .reports import Report
@@ -331,6 +332,7 @@ ROUTES: list[tuple[str, type[Base]]] = [
     ("/devices/([^/]+)/drain", DrainHandler),
     ("/quota", Quota),
     ("/report", Report),
+    ("/history", PastJobs),
     ("/offers", Offers),
     ("/broker", Broker),
     ("/broker/stop", Stop),
