@@ -14,7 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ..model import CardView, DeviceView, IsolationView, QuotaView, State, Status, WaitingReason, WorkloadView
-from ..units import MISSING, format_seconds, format_when
+from ..units import MISSING, bytes_apart, format_bytes, format_seconds, format_when
 from .coming import coming_table, what_comes
 from .fold import Row, fold, id_of, state_of
 from .tables import cells_of, clip, make_table, work_table
@@ -345,6 +345,9 @@ def used_text(it: QuotaView) -> str:
     if it.devices_held is not None or it.devices_allowed is not None:
         allowed = "" if it.devices_allowed is None else f" of {it.devices_allowed}"
         parts.append(f"{MISSING if it.devices_held is None else it.devices_held}{allowed} GPUs")
+    if it.memory_allowed_bytes is not None:
+        held, allowed = bytes_apart(it.memory_held_bytes or 0, it.memory_allowed_bytes)
+        parts.append(f"{held} of {allowed} of shared GPUs")
     if it.used_ms is not None or it.allowed_ms is not None:
         allowed = "" if it.allowed_ms is None else f" of {_hours(it.allowed_ms)}"
         window = f" in {format_seconds(it.window_seconds)}" if it.window_seconds else ""
@@ -357,6 +360,8 @@ def left_text(it: QuotaView, now: float) -> str:
     parts = []
     if it.devices_held is not None and it.devices_allowed is not None:
         parts.append(plural(max(0, it.devices_allowed - it.devices_held), "GPU"))
+    if it.memory_allowed_bytes is not None:
+        parts.append(format_bytes(max(0, it.memory_allowed_bytes - (it.memory_held_bytes or 0))))
     if it.used_ms is not None and it.allowed_ms is not None:
         left = it.allowed_ms - it.used_ms
         # While something is left, nobody needs to know when there is more.

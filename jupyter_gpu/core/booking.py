@@ -148,7 +148,7 @@ def _gpus(ask: Ask) -> str:
 
 def _refuse_beyond_quota(world: World, it: Workload, before: Sequence[Window], now: float) -> None:
     """Whether the rules let it have them then, counted with what is promised and what people hold then."""
-    if not world.policy.quotas:
+    if not world.policy.bounds:
         return
     window = window_of(it)
     calendar = _looked_at(world, now, [*before, window], window.until_at)

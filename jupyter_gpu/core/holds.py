@@ -10,7 +10,7 @@ from .calendar import Calendar, Leaves, is_entitled, leaves_at, overlap, worse
 from .forecast import expected_seconds
 from .placement import in_order
 from .quota import Ledger
-from .victims import grace_seconds, has_reached_the_cap
+from .victims import grace_seconds, has_reached_the_cap, yields_to_all_above
 
 __all__ = [
     "Kept", "calendar_of", "holds_with_devices", "is_attended", "is_entitled", "is_for", "may_extend", "next_hold_at",
@@ -121,9 +121,12 @@ class Kept:
         """The devices that it must not get now."""
         barred = set(self.promised)
         if self.held_back:
-            # It delays somebody before it by running on, or, where it would be preempted, by being protected.
+            # It delays somebody before it by running on, or, where it would be preempted, by being protected. Where not
+            # every queue above its own may preempt it, it counts as if none did.
             end = self._now + expected_seconds(self._world, it)
-            soon = self._now + self.yields_after_seconds(it)
+            queue = self._queues.get(it.queue)
+            may_be_moved = queue is None or yields_to_all_above(self._world.policy, queue)
+            soon = self._now + self.yields_after_seconds(it) if may_be_moved else end
             starts = self.held_back.items()
             barred |= {uuid for uuid, (at, priority) in starts if (soon if priority > it.priority else end) > at}
         if self._calendar is not None and heed_holds:

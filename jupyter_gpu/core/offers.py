@@ -74,7 +74,7 @@ def _over(world: World, it: Workload, now: float) -> tuple[str, bool]:
     ledger = Ledger(world, now)
     bounds = [
         (rule, number, binding)
-        for number, rule in enumerate(world.policy.quotas)
+        for number, rule in enumerate(world.policy.bounds)
         if (binding := bind(number, rule, it.owner, it.team, it.queue, it.ask.device_class)) is not None
     ]
     for rule, _, _ in bounds:

@@ -11,7 +11,7 @@ import math
 from ..model import Kind, State, WaitingReason, Workload, World
 from .forecast import known_end_at
 from .placement import avoided, has_room, in_order, is_well, suits
-from .victims import grace_seconds, is_in_overtime
+from .victims import grace_seconds, is_in_overtime, yields_to
 
 _KNOWABLE = (WaitingReason.DEVICES, WaitingReason.CLEARING)
 
@@ -56,6 +56,7 @@ def leaves_by(world: World, holder: Workload, asker: Workload, now: float) -> fl
     if is_in_overtime(holder, now):
         return min(end, now + grace)
     yields = holder.kind is Kind.JOB and queue is not None and queue.preemptible and asker.priority > holder.priority
+    yields = yields and yields_to(queue, asker.queue)
     if not yields or queue is None or holder.state is not State.ACTIVE:
         return end
     return min(end, max(now, (holder.active_at or now) + queue.protected_seconds) + grace)

@@ -81,14 +81,25 @@ class _Step:
         """Consider all in line; the world keeps the order.
 
         Within one priority who stays within a share goes before borrowers: else what a team reclaimed would go back
-        to the borrower, whose old place in line may be before it.
+        to the borrower, whose old place in line may be before it. So does, before all, what is its queue's own.
         """
-        at, heads = 0, self.world.lanes.heads
+        if self.ledger.queues:
+            self._walk(self._is_its_queues_own)
+        self._walk(None)
+
+    def _walk(self, is_meant: Callable[[int, Lane | None], bool] | None) -> None:
+        at, heads, is_own = 0, self.world.lanes.heads, self._is_within_share
         while at < len(heads):
             band = heads[at][0][0]
             if self.ledger.shares:
-                self._consider_all(at, band, self._is_within_share)
-            at = self._consider_all(at, band, None)
+                self._consider_all(
+                    at, band, is_own if is_meant is None else lambda id_, it: is_own(id_, it) and is_meant(id_, it)
+                )
+            at = self._consider_all(at, band, is_meant)
+
+    def _is_its_queues_own(self, id_: int, lane: Lane | None) -> bool:
+        it = self.world.workloads[id_] if lane is None else lane
+        return self.ledger.is_queues_own(it.queue, it.devices if isinstance(it, Lane) else it.ask.devices)
 
     def _is_within_share(self, id_: int, lane: Lane | None) -> bool:
         if lane is None:
@@ -234,7 +245,7 @@ class _Step:
             ask.same_link_group,
             ask.on,
             (it.avoids, it.avoids_until),
-            it.priority,
+            (it.priority, it.queue),
             party,
         )
         if self.kept.holds or self.kept.held_back:
@@ -298,7 +309,7 @@ class _Step:
     def _somebody_may_yield(self, it: Workload) -> bool:
         """Whether it is worth a look at all that run: without shares and budgets only lower work and overtime yield."""
         others = self.world.live_by
-        return bool(self.ledger.shares) or self.ledger.has_budgets or any(
+        return bool(self.ledger.shares or self.ledger.queues) or self.ledger.has_budgets or any(
             kind is Kind.RESERVATION or priority < it.priority for kind, priority in others
         )  # fmt: skip
 

@@ -1,7 +1,10 @@
 """Held and allowed, used and left. Integer arithmetic: devices and device-milliseconds, never floats.
 
-A `Ledger` is made once per step of the planner and kept in step with its grants, so asking is cheap. A rule binds a
-workload when every selector matches; "*" binds each user (team, queue, class) by itself. All rules that match apply.
+A `Ledger` is made once per step of the planner and kept in step with its grants, so asking is cheap. Which rules
+concern whom is found in `core.bounds`, whose own the devices are in `core.shares`.
+
+A part of a shared device counts as one device, for GPU-hours too: its memory is divided and its compute is not, so who
+has a part of it may use all the time that it has. How much memory somebody has in such parts is a bound of its own.
 """
 
 from __future__ import annotations
@@ -9,40 +12,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator
 
-import msgspec
-
-from ..model import BUCKET_SECONDS, EACH, USAGE_SECONDS, Kind, QuotaRule, State, WaitingReason, Workload, World
+from ..model import BUCKET_SECONDS, USAGE_SECONDS, Kind, Workload, World
 from ..model.usage import UsageKey
+from .bounds import HOUR_MS, NO_CLASSES, NO_LIMIT, Allowance, Binding, Bounds, Key, bind, bounds_of
+from .shares import Shares
 
-#: (rule number, user, team, queue, class): what one bound of one rule counts for.
-Binding = tuple[int, str | None, str | None, str | None, str | None]
-#: Whose use: owner, team, queue, and the class where it is known.
-Key = tuple[str, str, str, str | None]
-
-HOUR_MS = 3_600_000
-NO_LIMIT = 1 << 60
-NO_CLASSES: frozenset[str] = frozenset()
-
-
-def _matches(selector: str | None, value: str) -> bool:
-    return selector is None or selector in (EACH, value)
-
-
-def bind(  # noqa: PLR0917 - whose use it is, in the order of every key
-    number: int, rule: QuotaRule, owner: str, team: str, queue: str, device_class: str | None
-) -> Binding | None:
-    """What the rule counts this use under, or None when it does not concern it. A class rule needs a class."""
-    if not (_matches(rule.user, owner) and _matches(rule.team, team) and _matches(rule.queue, queue)):
-        return None
-    if rule.device_class is not None and (device_class is None or not _matches(rule.device_class, device_class)):
-        return None
-    return (
-        number,
-        owner if rule.user else None,
-        team if rule.team else None,
-        queue if rule.queue else None,
-        device_class if rule.device_class else None,
-    )
+__all__ = ["HOUR_MS", "NO_CLASSES", "Allowance", "Binding", "Ledger", "available_again_at", "bind", "use_permille"]
 
 
 def available_again_at(
@@ -52,7 +27,7 @@ def available_again_at(
 
     `ledger` is one of this world and about now, where there is one.
     """
-    rule = world.policy.quotas[number]
+    rule = world.policy.bounds[number]
     if rule.gpu_hours is None:
         return None
     excess = (ledger or Ledger(world, now)).spent_ms(number, binding) - rule.gpu_hours * HOUR_MS
@@ -91,76 +66,6 @@ def use_permille(world: World, owner: str, team: str, now: float) -> int:
     return mine * 500 // total if total else 0
 
 
-class Bounds(msgspec.Struct, frozen=True):
-    """The rules that concern one use: what is allowed, and what it is counted under."""
-
-    devices: tuple[tuple[int, Binding], ...]
-    #: Device-ms, the window, and the binding.
-    hours: tuple[tuple[int, int, Binding], ...]
-    #: What a share is counted under too, which bounds nothing.
-    all: tuple[Binding, ...]
-    #: For a use of no class yet: the bounds that name a class, by the classes that have any.
-    by_class: tuple[tuple[str, Bounds], ...] = ()
-    #: All that is counted for these bounds.
-    depends_on: frozenset[Binding] = frozenset()
-
-
-def bounds_of(quotas: tuple[QuotaRule, ...], key: Key, classes: tuple[str, ...]) -> Bounds:
-    """Find the rules that concern one use; `classes` are those of all devices."""
-    bound = [(rule, bind(number, rule, *key)) for number, rule in enumerate(quotas)]
-    here = [(rule, to) for rule, to in bound if to is not None]
-    by_class = []
-    for name in classes if key[3] is None else ():
-        of_class = [
-            (rule, bind(number, rule, *key[:3], name)) for number, rule in enumerate(quotas) if rule.device_class
-        ]
-        found = _bounds([(rule, to) for rule, to in of_class if to is not None])
-        if found.devices or found.hours:
-            by_class.append((name, found))
-    return _bounds(here, tuple(by_class))
-
-
-def _bounds(here: list[tuple[QuotaRule, Binding]], by_class: tuple[tuple[str, Bounds], ...] = ()) -> Bounds:
-    all_of_them = tuple(to for _, to in here)
-    return Bounds(
-        tuple((rule.devices, to) for rule, to in here if rule.devices is not None),
-        tuple((rule.gpu_hours * HOUR_MS, rule.window_seconds, to) for rule, to in here if rule.gpu_hours is not None),
-        all_of_them,
-        by_class,
-        frozenset(all_of_them).union(*(bounds.depends_on for _, bounds in by_class)),
-    )
-
-
-class Allowance(msgspec.Struct, frozen=True):
-    """How many devices one more ask of somebody may come to, as far as their bounds go."""
-
-    #: At once, and by the GPU-hours that are left.
-    devices: int
-    affordable: int = NO_LIMIT
-    #: For an ask that names no class: how many devices of a class its rules allow, and the least and most of these.
-    by_class: dict[str, int] = {}
-    in_any_class: int = NO_LIMIT
-    in_some_class: int = NO_LIMIT
-    #: It is as said until one of these changes.
-    depends_on: frozenset[Binding] = frozenset()
-
-    def refusal(self, devices: int) -> WaitingReason | None:
-        """Why an ask for so many must wait whatever is free: quota, budget or nothing."""
-        if devices == 0:
-            return None
-        if devices > self.devices:
-            return WaitingReason.QUOTA
-        if devices > self.affordable:
-            return WaitingReason.BUDGET
-        return WaitingReason.QUOTA if devices > self.in_some_class else None
-
-    def barred_classes(self, devices: int) -> frozenset[str]:
-        """The device classes that a rule forbids to an ask for so many which names none."""
-        if devices <= self.in_any_class:
-            return NO_CLASSES
-        return frozenset(device_class for device_class, count in self.by_class.items() if count < devices)
-
-
 def _price_ms(it: Workload) -> int:
     """What one device costs at the grant: a reservation is charged whole, a job as it runs."""
     return (it.ask.duration_seconds or 0) * 1000 if it.kind is Kind.RESERVATION else 0
@@ -172,42 +77,41 @@ class Ledger:
     def __init__(self, world: World, now: float) -> None:
         """Begin from what the world holds."""
         self._world, self._now = world, now
-        self._rules = list(enumerate(world.policy.quotas))
+        self._rules = world.policy.bounds
         self._classes = world.layout.classes if self._rules else ()
         sums = world.sums
         if sums.made_for is None or sums.made_for[0] is not world.policy or sums.made_for[1] != self._classes:
             sums.made_for, sums.bounds = (world.policy, self._classes), {}
         self._bounds: dict[Key | Bounds, Bounds] = sums.bounds
         self._held: Counter[Binding] = Counter()
-        self._team_held: Counter[str] = Counter()
-        #: Held by work in queues that may not borrow: nobody can take it back by preemption.
-        self._firm: Counter[str] = Counter()
-        #: What is about to leave its devices counts as held, but no more as borrowed.
-        self._leaving: Counter[str] = Counter()
+        #: Of parts of shared devices, where a rule bounds that.
+        self._held_bytes: Counter[Binding] = Counter()
+        #: How much more is held than a rule allows now (devices, or with True bytes), once somebody has asked.
+        self._excess: dict[tuple[bool, Binding], int] | None = None
         self._spent: dict[Binding, int] | None = None
         self._allowances: dict[tuple[object, ...], Allowance] = {}
-        self.has_budgets = any(rule.gpu_hours is not None for _, rule in self._rules)
+        self.has_budgets = any(rule.gpu_hours is not None for rule in self._rules)
+        self._has_memory_rules = any(rule.memory_bytes is not None for rule in self._rules)
         self._lends = {queue.name: queue.may_borrow for queue in world.policy.queues}
-        self.shares: dict[str, int] = {
-            rule.team: rule.share_devices
-            for _, rule in self._rules
-            if rule.share_devices is not None and rule.team is not None
-        }
-        #: What a team may still get of its own share.
-        self.left_of_shares = dict(self.shares)
-        if self._rules:
+        shares = ((rule.team, rule.share_devices) for rule in self._rules)
+        self.teams = Shares({team: share for team, share in shares if team is not None and share is not None})
+        own = ((queue.name, queue.share_devices) for queue in world.policy.queues)
+        self.queues = Shares({name: share for name, share in own if share is not None})
+        #: The parts of teams, and what each may still get of its own.
+        self.shares, self.left_of_shares = self.teams.own, self.teams.left
+        if self._rules or self.queues:
             for key, count in world.held.items():
                 self._count(key, count)
-        for it in world.holders() if self.shares else ():
-            if it.state is State.YIELDING:
-                self.leaves(it)
+        for it in world.holders() if self._has_memory_rules else ():
+            self._count_bytes(it, it.lease.devices if it.lease is not None else (), set())
+        for id_ in world.yielding if self.shares or self.queues else ():
+            self.leaves(world.workloads[id_])
 
     def _count(self, key: UsageKey, count: int) -> None:
-        self._team_held[key[1]] += count
-        if key[1] in self.left_of_shares:
-            self.left_of_shares[key[1]] -= count
-        if not self._lends.get(key[2], True):
-            self._firm[key[1]] += count
+        is_firm = not self._lends.get(key[2], True)
+        self.teams.count(key[1], count, is_firm=is_firm)
+        if self.queues:
+            self.queues.count(key[2], count, is_firm=is_firm)
         held = self._held
         for binding in self._bounds_of(key).all:
             held[binding] = held.get(binding, 0) + count
@@ -215,13 +119,15 @@ class Ledger:
     def _bounds_of(self, key: Key) -> Bounds:
         found = self._bounds.get(key)
         if found is None:
-            found = bounds_of(self._world.policy.quotas, key, self._classes)
+            found = bounds_of(self._rules, key, self._classes)
             self._bounds[key] = found = self._bounds.setdefault(found, found)
         return found
 
     def add(self, it: Workload, uuids: tuple[str, ...]) -> set[Binding] | None:
         """Count a grant, or devices that were promised and are sure to come; tell which counts changed (None: all)."""
         touched: set[Binding] = set()
+        if self._has_memory_rules:
+            self._count_bytes(it, uuids, touched)
         for uuid in uuids:
             key = (it.owner, it.team, it.queue, self._world.devices[uuid].device_class)
             self._count(key, 1)
@@ -230,45 +136,66 @@ class Ledger:
                 for _, _, binding in self._bounds_of(key).hours:
                     self._spent[binding] = self._spent.get(binding, 0) + _price_ms(it)
                     touched.add(binding)
-        if self.shares and not self._lends.get(it.queue, True):  # what is left of nobody's share depends on all of it
+        if (self.shares or self.queues) and not self._lends.get(
+            it.queue, True
+        ):  # what is left of nobody's share depends on all of it
             self._allowances.clear()
             return None
         known = self._allowances.items()
         self._allowances = {key: allowed for key, allowed in known if touched.isdisjoint(allowed.depends_on)}
         return touched
 
+    def _count_bytes(self, it: Workload, uuids: tuple[str, ...], touched: set[Binding]) -> None:
+        """Count the parts of shared devices that somebody has."""
+        for binding, size in self._parts_of(it, uuids):
+            self._held_bytes[binding] += size
+            touched.add(binding)
+
     def leaves(self, it: Workload, sign: int = 1) -> None:
         """Count what is about to be given up (or, with -1, that it is not)."""
-        self._leaving[it.team] += sign * len(it.lease.devices) if it.lease is not None else 0
+        devices = sign * len(it.lease.devices) if it.lease is not None else 0
+        self.teams.leaves(it.team, devices)
+        if self.queues:
+            self.queues.leaves(it.queue, devices)
+        for use, size in self._uses_of(it) if self._excess else ():
+            if self._excess is not None and use in self._excess:
+                self._excess[use] -= sign * size
 
     def allowance(self, it: Workload) -> Allowance:
-        """What this asker may have; the same for all asks of one owner, team, queue and class (and price)."""
+        """What this asker may have; the same for all asks of one owner, team, queue and class (price and part)."""
         bounds = self._bounds_of((it.owner, it.team, it.queue, it.ask.device_class))
         price_ms = _price_ms(it) if bounds.hours or bounds.by_class else 0
+        part = it.ask.memory_bytes if self._has_memory_rules else None
         # Equal bounds are one object. Beside them only a share looks at the queue and the team.
-        key = (id(bounds), price_ms, it.queue, it.team) if self.shares else (id(bounds), price_ms)
+        key: tuple[object, ...] = (id(bounds), price_ms, part)
+        if self.shares or self.queues:
+            key = (*key, it.queue, it.team)
         known = self._allowances.get(key)
         if known is None:
-            known = self._allowances[key] = self._allowance(bounds, it, price_ms)
+            known = self._allowances[key] = self._allowance(bounds, it, price_ms, part)
         return known
 
-    def _allowance(self, bounds: Bounds, it: Workload, price_ms: int) -> Allowance:
-        devices, affordable = self._left(bounds, price_ms)
-        if self.shares and not self._lends.get(it.queue, True):
-            devices = min(devices, self._firmly_left(it.team))
+    def _allowance(self, bounds: Bounds, it: Workload, price_ms: int, part: int | None) -> Allowance:
+        devices, affordable = self._left(bounds, price_ms, part)
+        if not self._lends.get(it.queue, True):
+            there = len(self._world.devices)
+            for shares, name in ((self.teams, it.team), (self.queues, it.queue)):
+                devices = min(devices, shares.firmly_left(name, there)) if shares else devices
         if not bounds.by_class:
             return Allowance(devices, affordable, depends_on=bounds.depends_on)
-        by_class = {name: min(self._left(of_class, price_ms)) for name, of_class in bounds.by_class}
+        by_class = {name: min(self._left(of_class, price_ms, part)) for name, of_class in bounds.by_class}
         most = NO_LIMIT if len(by_class) < len(self._classes) else max(by_class.values())
         return Allowance(devices, affordable, by_class, min(by_class.values()), most, bounds.depends_on)
 
-    def _left(self, bounds: Bounds, price_ms: int) -> tuple[int, int]:
+    def _left(self, bounds: Bounds, price_ms: int, part: int | None) -> tuple[int, int]:
         """How many devices may still be held, and how many the budgets buy."""
         devices = affordable = NO_LIMIT
         held = self._held
         for most, binding in bounds.devices:
             left = most - held.get(binding, 0)
             devices = min(left, devices)
+        for most, binding in bounds.memory if part else ():
+            devices = min(devices, (most - self._held_bytes.get(binding, 0)) // (part or 1))
         for most_ms, _, binding in bounds.hours:
             left_ms = most_ms - self._spent_under(binding)
             if left_ms <= 0:  # what costs nothing yet still needs something left
@@ -280,6 +207,10 @@ class Ledger:
     def held(self, binding: Binding) -> int:
         """Devices held under one bound now."""
         return self._held[binding]
+
+    def held_bytes(self, binding: Binding) -> int:
+        """The memory of the parts of shared devices that are held under one bound now."""
+        return self._held_bytes[binding]
 
     def spent_ms(self, number: int, binding: Binding) -> int:  # noqa: ARG002 - the binding names its rule
         """Device-ms charged within the rule's window, and what live jobs ran up in it since their grant."""
@@ -305,7 +236,7 @@ class Ledger:
 
     def _take_off_what_is_past(self, spent: Counter[Binding]) -> None:
         """Of what runs longer than a window is, only the window counts."""
-        windows = [rule.window_seconds for _, rule in self._rules if rule.gpu_hours is not None]
+        windows = [rule.window_seconds for rule in self._rules if rule.gpu_hours is not None]
         oldest = self._now - min(windows, default=0)
         for it in self._world.holders() if windows else ():
             if it.kind is Kind.JOB and it.lease is not None and it.lease.granted_at < oldest:
@@ -341,18 +272,51 @@ class Ledger:
 
     def is_within_share(self, it: Workload) -> bool:
         """Whether the team would stay within its guaranteed share with this ask granted."""
-        return it.ask.devices <= self.left_of_shares.get(it.team, 0)
+        return self.teams.is_within(it.team, it.ask.devices)
+
+    def is_queues_own(self, queue: str, devices: int) -> bool:
+        """Whether a queue would stay within its guaranteed share with so many more."""
+        return self.queues.is_within(queue, devices)
+
+    def is_lent(self, it: Workload) -> bool:
+        """Whether a live workload is beyond what its team has of its own, or beyond a quota that was lowered."""
+        return (bool(self.teams) and self.teams.is_beyond(it.team)) or self.is_over_quota(it)
 
     def is_borrowing(self, it: Workload) -> bool:
-        """Whether the team of a live workload holds more than its share; without any shares nobody borrows."""
-        staying = self._team_held[it.team] - self._leaving[it.team]
-        return bool(self.shares) and staying > self.shares.get(it.team, 0)
+        """Whether its team or its queue holds more than its own part, or a rule allows less by now than is held."""
+        return self.is_lent(it) or (bool(self.queues) and self.queues.is_beyond(it.queue))
 
-    def _firmly_left(self, team: str) -> int:
-        """How much more a team may hold in queues that never yield: what is left of its share and of nobody's share.
+    def is_over_quota(self, it: Workload) -> bool:
+        """Whether more is held under a rule of a live workload than it allows now: it was lowered since the grant."""
+        if self._excess is None:
+            self._excess = self._all_excess()
+        return bool(self._excess) and any(self._excess.get(use, 0) > 0 for use, _ in self._uses_of(it))
 
-        Only such work is counted: what the team's own jobs hold, they yield to it.
-        """
-        beyond = (held - self.shares.get(other, 0) for other, held in self._firm.items() if other != team)
-        common = len(self._world.devices) - sum(self.shares.values()) - sum(count for count in beyond if count > 0)
-        return self.shares.get(team, 0) - self._firm[team] + max(0, common)
+    def _all_excess(self) -> dict[tuple[bool, Binding], int]:
+        """What is held beyond the rules, less what of it is leaving already."""
+        excess: dict[tuple[bool, Binding], int] = {}
+        for key in self._world.held if self._rules else ():
+            bounds = self._bounds_of(key)
+            for is_bytes, those, held in ((False, bounds.devices, self._held), (True, bounds.memory, self._held_bytes)):
+                excess |= {(is_bytes, to): held[to] - most for most, to in those if held.get(to, 0) > most}
+        for id_ in self._world.yielding if excess else ():
+            for use, size in self._uses_of(self._world.workloads[id_]):
+                if use in excess:
+                    excess[use] -= size
+        return excess
+
+    def _uses_of(self, it: Workload) -> Iterator[tuple[tuple[bool, Binding], int]]:
+        """What a live workload holds under each rule that bounds devices or the memory of parts."""
+        for device_class, count in self._classes_of(it):
+            for _, binding in self._bounds_of((it.owner, it.team, it.queue, device_class)).devices:
+                yield (False, binding), count
+        for binding, size in self._parts_of(it, it.lease.devices if it.lease is not None else ()):
+            yield (True, binding), size
+
+    def _parts_of(self, it: Workload, uuids: tuple[str, ...]) -> Iterator[tuple[Binding, int]]:
+        """The memory that its parts of these devices come to, under each rule that bounds it."""
+        part = it.ask.memory_bytes if it.lease is None else it.lease.memory_bytes
+        for uuid in uuids if part is not None and self._has_memory_rules else ():
+            key = (it.owner, it.team, it.queue, self._world.devices[uuid].device_class)
+            for _, binding in self._bounds_of(key).memory:
+                yield binding, part or 0

@@ -209,7 +209,7 @@ def _how_many_run(world: World, it: Workload) -> str:
 
 def _again_text(world: World, it: Workload, now: float) -> str:
     instants = []
-    for number, rule in enumerate(world.policy.quotas):
+    for number, rule in enumerate(world.policy.bounds):
         binding = bind(number, rule, it.owner, it.team, it.queue, it.ask.device_class)
         at = None if binding is None else available_again_at(world, number, binding, now)
         if at is not None:

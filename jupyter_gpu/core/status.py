@@ -250,7 +250,7 @@ def quota_views(moment: Moment, caller: Caller) -> tuple[QuotaView, ...]:
     teams = world.policy.teams_of(caller.name, caller.groups)
     there = sorted({it.device_class for it in world.devices.values()})
     found: list[QuotaView] = []
-    for number, rule in enumerate(world.policy.quotas):
+    for number, rule in enumerate(world.policy.bounds):
         queues = [it.name for it in world.policy.queues] if rule.queue == EACH else [rule.queue or ""]
         classes = there if rule.device_class == EACH else [rule.device_class]
         found += _quota_views(moment, number, rule, caller.name, product(queues, classes, teams))
@@ -268,7 +268,7 @@ def quota_views_of(moment: Moment, it: Workload) -> tuple[QuotaView, ...]:
     classes: set[str | None] = {device.device_class for device in its}
     classes = classes or {it.ask.device_class}
     uses = [(it.queue, device_class, it.team) for device_class in sorted(classes, key=str)]
-    rules = enumerate(moment.world.policy.quotas)
+    rules = enumerate(moment.world.policy.bounds)
     return tuple(found for number, rule in rules for found in _quota_views(moment, number, rule, it.owner, uses))
 
 
@@ -282,6 +282,8 @@ def _quota_views(
             rule=title,
             devices_held=ledger.held(binding),
             devices_allowed=rule.devices if rule.devices is not None else rule.share_devices,
+            memory_held_bytes=None if rule.memory_bytes is None else ledger.held_bytes(binding),
+            memory_allowed_bytes=rule.memory_bytes,
             used_ms=None if rule.gpu_hours is None else ledger.spent_ms(number, binding),
             allowed_ms=None if rule.gpu_hours is None else rule.gpu_hours * HOUR_MS,
             window_seconds=None if rule.gpu_hours is None else rule.window_seconds,
@@ -306,7 +308,7 @@ def _as_theirs(rule: QuotaRule, team: str, queue: str, device_class: str | None)
 
     What is only guaranteed is called so: it bounds nobody, and more of it may be held than it says.
     """
-    is_share = rule.share_devices is not None and rule.devices is None and rule.gpu_hours is None
+    is_share = rule.share_devices is not None and rule.devices is rule.gpu_hours is rule.memory_bytes is None
     parts = (
         "you" if rule.user is not None else "",
         f"{'guaranteed to ' if is_share else ''}your team {team}" if rule.team is not None else "",

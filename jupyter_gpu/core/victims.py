@@ -39,6 +39,16 @@ def is_protected(world: World, it: Workload, now: float) -> bool:
     return now < it.active_at + queue.protected_seconds or has_reached_the_cap(world, it, now)
 
 
+def yields_to(queue: QueuePolicy | None, asker: str) -> bool:
+    """Whether work of a queue may be moved for work of another one, of a higher priority."""
+    return queue is not None and (queue.preempted_by is None or asker in queue.preempted_by)
+
+
+def yields_to_all_above(policy: Policy, queue: QueuePolicy) -> bool:
+    """Whether that holds for every queue of a higher priority."""
+    return all(yields_to(queue, other.name) for other in policy.queues if other.priority > queue.priority)
+
+
 class Victims:
     """The candidates of one step, in the order in which they yield."""
 
@@ -74,19 +84,26 @@ class Victims:
     def _has_right(self, asker: Workload, victim: Workload) -> bool:
         """Overtime and spent budgets yield to all; else the better claim is the higher priority or the share.
 
-        Where there are shares, a higher priority moves work of its own team and what is borrowed, never what another
-        team holds of its own.
+        Where teams have shares, a higher priority moves work of its own team and what is lent, never what another
+        team holds of its own. What a queue holds of its own no other queue moves; a queue takes its own back from
+        others whatever their priority.
         """
+        ledger = self._ledger
         if victim.kind is Kind.RESERVATION:
             return True
-        if asker.priority < victim.priority:
-            return False
-        if self._ledger.has_spent_its_budget(victim):
+        if asker.priority >= victim.priority and ledger.has_spent_its_budget(victim):
             return True
-        borrowed = self._ledger.is_borrowing(victim)
+        lent = not ledger.shares or asker.team == victim.team or ledger.is_lent(victim)
+        if ledger.queues and asker.queue != victim.queue:
+            if not ledger.queues.is_beyond(victim.queue):
+                return False
+            if lent and ledger.is_queues_own(asker.queue, asker.ask.devices):
+                return True
         if asker.priority > victim.priority:
-            return borrowed or asker.team == victim.team or not self._ledger.shares
-        return borrowed and asker.team != victim.team and self._ledger.is_within_share(asker)
+            return lent and yields_to(self._world.policy.queue(victim.queue), asker.queue)
+        if asker.priority < victim.priority or asker.team == victim.team:
+            return False
+        return ledger.is_within_share(asker) and ledger.is_lent(victim)
 
     def choose(self, asker: Workload, open_room: Callable[[], Room]) -> list[Workload]:
         """Remove in order until `asker` fits, then put back what is not needed, the best first; empty if it never fits.

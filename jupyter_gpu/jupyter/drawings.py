@@ -159,7 +159,11 @@ def quota(status: Status | None, note: str = "") -> str:
 
 
 def _rule(it: QuotaView, now: float) -> str:
-    shares = [_share(it.devices_held, it.devices_allowed), _share(it.used_ms, it.allowed_ms)]
+    shares = [
+        _share(it.devices_held, it.devices_allowed),
+        _share(it.memory_held_bytes, it.memory_allowed_bytes),
+        _share(it.used_ms, it.allowed_ms),
+    ]
     known = [share for share in shares if share is not None]
     drawn = bar(max(known), _FULL if max(known) >= _WHOLE else _MEMORY) if known else ""
     cells = (

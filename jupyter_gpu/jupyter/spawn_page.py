@@ -13,7 +13,7 @@ from html import escape
 from typing import NamedTuple
 
 from ..model import QuotaView
-from ..units import format_at, format_hours, format_seconds, format_when
+from ..units import bytes_apart, format_at, format_hours, format_seconds, format_when
 from .offers import PROFILE, TEAM, WAIT, Choice, Offered, Seen, title_of, what_of
 from .prospects import NO_ANSWER, WAIT_LABEL, availability, sentence
 
@@ -199,6 +199,9 @@ def quota_text(it: QuotaView, now: float) -> str:
     if it.devices_allowed is not None:
         held = it.devices_held or 0
         parts.append(f"{held} of {it.devices_allowed} GPUs held, {max(0, it.devices_allowed - held)} left")
+    if it.memory_allowed_bytes is not None:
+        held_bytes, allowed_bytes = bytes_apart(it.memory_held_bytes or 0, it.memory_allowed_bytes)
+        parts.append(f"{held_bytes} of {allowed_bytes} of shared GPUs held")
     if it.allowed_ms is not None:
         used = it.used_ms or 0
         left = format_hours(max(0, it.allowed_ms - used))

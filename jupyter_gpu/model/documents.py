@@ -196,6 +196,9 @@ class QuotaView(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     rule: str
     devices_held: int | None = None
     devices_allowed: int | None = None
+    #: Of parts of shared devices.
+    memory_held_bytes: int | None = None
+    memory_allowed_bytes: int | None = None
     used_ms: int | None = None
     allowed_ms: int | None = None
     window_seconds: int | None = None

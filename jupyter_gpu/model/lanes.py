@@ -32,6 +32,7 @@ class Lane:
         "comes_after",
         "devices",
         "number",
+        "queue",
         "team",
         "waiting",
         "what",
@@ -42,7 +43,7 @@ class Lane:
         self.asker, self.what = asker, what
         #: Only to keep its own together: another process numbers them otherwise.
         self.number = next(_NUMBERS)
-        self.team, self.devices, self.waiting = it.team, it.ask.devices, it.waiting
+        self.team, self.queue, self.devices, self.waiting = it.team, it.queue, it.ask.devices, it.waiting
         #: They wait for the end of other work.
         self.comes_after = bool(it.unmet)
         #: Of an array of which only so many run at once; such an array is in lanes of its own.
@@ -69,7 +70,7 @@ def lane_of(it: Workload) -> Lane:
     stated = it.spec.grace_seconds if it.spec is not None else None
     grace = (stated, it.learnt_grace.seconds if it.learnt_grace is not None else None)
     price = it.ask.duration_seconds if it.kind is Kind.RESERVATION else None
-    asker = _part(it.owner, it.team, it.queue, it.kind, it.ask.device_class, price)
+    asker = _part(it.owner, it.team, it.queue, it.kind, it.ask.device_class, price, it.ask.memory_bytes)
     place = (it.avoids, it.avoids_until)
     what = _part(it.ask, it.queue, it.kind, it.priority, it.lifted, it.preempted_at, grace, place)
     key = (asker, what, it.waiting, bool(it.unmet), _bounded_array(it))

@@ -14,13 +14,21 @@ import msgspec
 
 from .containers import ContainerRules
 from .devices import Condition, Device
-from .queues import DEFERRED, EACH, INTERACTIVE, TRAINING, HoldPolicy, Profile, QueuePolicy, QuotaRule
-from .rules import EVERYONE, ForeignRule, SharingRule, Treatment, foreign_problems, of_foreign, sharing_problems
-from .states import Kind
+from .policy_problems import problems_of
+from .queues import (
+    BUCKET_SECONDS,
+    DEFERRED,
+    INTERACTIVE,
+    TRAINING,
+    USAGE_SECONDS,
+    HoldPolicy,
+    Profile,
+    QueuePolicy,
+    QuotaRule,
+)
+from .rules import EVERYONE, ForeignRule, SharingRule, Treatment, of_foreign
 
-#: Use is summed in buckets of this length and kept for so long; a window cannot be finer or longer.
-BUCKET_SECONDS = 3600
-USAGE_SECONDS = 35 * 86_400
+__all__ = ["BUCKET_SECONDS", "USAGE_SECONDS", "Policy"]
 
 
 class Policy(msgspec.Struct, frozen=True, kw_only=True):
@@ -150,148 +158,16 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
             return None
         return frozenset((*self.teams, *(self.team_groups or ()), EVERYONE))
 
+    @property
+    def bounds(self) -> tuple[QuotaRule, ...]:
+        """Every rule that bounds use: the quotas, under their numbers, and after them what a queue may hold at most."""
+        queues = (it for it in self.queues if it.most_devices is not None)
+        return (*self.quotas, *(QuotaRule(queue=it.name, devices=it.most_devices) for it in queues))
+
     def digest(self) -> str:
         """Twelve hex digits that change whenever a rule changes."""
         return hashlib.sha256(msgspec.json.encode(self, order="deterministic")).hexdigest()[:12]
 
     def problems(self) -> list[str]:
         """What cannot be meant, one sentence each with the setting's name; empty when all is well."""
-        return [*_queue_problems(self), *_number_problems(self), *_rule_problems(self)]
-
-
-def _queue_problems(policy: Policy) -> list[str]:
-    found = []
-    names = [queue.name for queue in policy.queues]
-    if not names:
-        found.append("queues: there must be at least one queue")
-    found += [f"queues: the name {name!r} is given twice" for name in sorted({n for n in names if names.count(n) > 1})]
-    for queue in policy.queues:
-        if not queue.name.replace("-", "").replace("_", "").isalnum():
-            found.append(f"queues: {queue.name!r} is no name; use letters, digits, '-' and '_'")
-        found += [
-            f"queues: {queue.name}.{field} is {value}; it must be {least} or more"
-            for field, value, least in (
-                ("protected_seconds", queue.protected_seconds, 0),
-                ("grace_seconds", queue.grace_seconds, 0),
-                ("expected_seconds", queue.expected_seconds, 1),
-                ("wait_limit_seconds", queue.wait_limit_seconds, 1),
-                ("longest_seconds", queue.longest_seconds, 1),
-            )
-            if value is not None and value < least
-        ]
-    for kind in Kind:
-        if not any(kind in queue.kinds for queue in policy.queues):
-            found.append(f"queues: no queue admits a {kind}")
-    return found
-
-
-_MOST_CELSIUS = 150
-
-_AT_LEAST_ONE = (
-    "reservation_seconds", "attach_seconds", "renew_seconds", "lapse_seconds", "clear_seconds",
-    "back_off_seconds", "half_life_seconds", "most_queued", "strike_seconds", "keep_days", "keep_log_days",
-)  # fmt: skip
-_AT_LEAST_ZERO = (
-    "reservation_grace_seconds", "kill_after_seconds", "most_grace_seconds", "most_leftover_seconds",
-    "preemptions_per_day", "failures", "timeouts", "launch_failures", "losses", "order_multiple", "order_most_seconds",
-    "baseline_bytes", "drawing_bytes", "foreign_seconds", "hot_seconds", "suspect_seconds", "strikes",
-)  # fmt: skip
-
-
-def _number_problems(policy: Policy) -> list[str]:
-    found = [f"{n}: {getattr(policy, n)} must be 1 or more" for n in _AT_LEAST_ONE if getattr(policy, n) < 1]
-    found += [f"{n}: {getattr(policy, n)} must be 0 or more" for n in _AT_LEAST_ZERO if getattr(policy, n) < 0]
-    if policy.hot_celsius is not None and not 1 <= policy.hot_celsius <= _MOST_CELSIUS:
-        found.append(
-            f"hot_celsius: {policy.hot_celsius} is no temperature of a GPU; give 1 to {_MOST_CELSIUS}, or None"
-        )
-    if policy.most_devices is not None and policy.most_devices < 1:
-        found.append(f"most_devices: {policy.most_devices} must be 1 or more, or None for no limit")
-    if policy.keep_log_bytes is not None and policy.keep_log_bytes < 0:
-        found.append(f"keep_log_bytes: {policy.keep_log_bytes} must be 0 or more, or None for a tenth of the disk")
-    found += [
-        f"{name}: {seconds} must be 1 or more, or None for never"
-        for name, seconds in (
-            ("hang_warn_seconds", policy.hang_warn_seconds),
-            ("hang_restart_seconds", policy.hang_restart_seconds),
-        )
-        if seconds is not None and seconds < 1
-    ]
-    if policy.lapse_seconds <= policy.renew_seconds:
-        found.append("lapse_seconds: it must be longer than renew_seconds, or every holder lapses between two renewals")
-    return found
-
-
-def _rule_problems(policy: Policy) -> list[str]:
-    names = {queue.name for queue in policy.queues}
-    found = [problem for rule in policy.quotas for problem in _quota_problems(rule, names)]
-    with_share = [rule.team for rule in policy.quotas if rule.share_devices is not None]
-    found += [
-        f"quotas: the team {team} has two shares"
-        for team in sorted({team for team in with_share if team is not None and with_share.count(team) > 1})
-    ]
-    for hold in policy.holds:
-        if hold.until_at <= hold.from_at:
-            found.append(f"holds: {hold.name!r} ends before it begins")
-        if not hold.devices and hold.count < 1:
-            found.append(f"holds: {hold.name!r} withholds nothing; give devices or count")
-        if hold.no_show_seconds is not None and hold.no_show_seconds < 0:
-            found.append(f"holds: {hold.name}.no_show_seconds is {hold.no_show_seconds}; it must be 0 or more")
-    found += sharing_problems(policy.sharing, policy.known_teams)
-    found += foreign_problems(policy.foreign_rules, policy.known_teams)
-    return found + _profile_problems(policy)
-
-
-def _profile_problems(policy: Policy) -> list[str]:
-    """Each with the place of its profile in the list, so that a face can show the line."""
-    found, seen = [], set[str]()
-    for number, profile in enumerate(policy.profiles):
-        queue = None if profile.queue is None else policy.queue(profile.queue)
-        longest = None if queue is None else queue.longest_seconds
-        most = policy.most_devices
-        faults = {
-            "has no name": not profile.name.strip(),
-            "has the name of another": profile.name in seen,
-            f"names the queue {profile.queue!r}, which does not exist": profile.queue is not None and queue is None,
-            f"asks for {profile.devices} devices": profile.devices < 0,
-            f"asks for {profile.devices} devices, and most_devices is {most}": most is not None
-            and profile.devices > most,
-            "asks for memory of no device; give devices": profile.devices == 0 and profile.memory_bytes is not None,
-            f"asks for {profile.memory_bytes} bytes": profile.memory_bytes is not None and profile.memory_bytes < 1,
-            f"lasts {profile.duration_seconds} s": profile.duration_seconds is not None
-            and profile.duration_seconds < 1,
-            f"lasts longer than longest_seconds of its queue, {longest}": longest is not None
-            and (profile.duration_seconds or 0) > longest,
-            "is for neither servers nor kernels": not (profile.for_servers or profile.for_kernels),
-        }
-        found += [f"profiles[{number}]: {profile.name!r} {what}" for what, holds in faults.items() if holds]
-        seen.add(profile.name)
-    return found
-
-
-def _quota_problems(rule: QuotaRule, queues: set[str]) -> list[str]:
-    found = []
-    if rule.devices is None and rule.gpu_hours is None and rule.share_devices is None:
-        found.append(f"quotas: the rule for {rule.title} bounds nothing; give devices, share_devices or gpu_hours")
-    if rule.queue not in (None, EACH) and rule.queue not in queues:
-        found.append(f"quotas: there is no queue {rule.queue!r}")
-    if rule.share_devices is not None:
-        if rule.team in (None, EACH):
-            found.append("quotas: share_devices belongs to one named team")
-        if rule.user or rule.queue or rule.device_class:
-            found.append(f"quotas: the share of the team {rule.team} takes no user, queue or class")
-    found += [
-        f"quotas: {field} of the rule for {rule.title} is {value}; it must be 0 or more"
-        for field, value in (
-            ("devices", rule.devices),
-            ("share_devices", rule.share_devices),
-            ("gpu_hours", rule.gpu_hours),
-        )
-        if value is not None and value < 0
-    ]
-    if not BUCKET_SECONDS <= rule.window_seconds <= USAGE_SECONDS:
-        found.append(
-            f"quotas: window_seconds of the rule for {rule.title} is {rule.window_seconds};"
-            f" it must be between {BUCKET_SECONDS} (an hour) and {USAGE_SECONDS} (35 days)"
-        )
-    return found
+        return problems_of(self)

@@ -10,6 +10,10 @@ from .states import Kind
 
 EACH = "*"
 
+#: Use is summed in buckets of this length and kept for so long; a window cannot be finer or longer.
+BUCKET_SECONDS = 3600
+USAGE_SECONDS = 35 * 86_400
+
 
 class QueuePolicy(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
     """A named line: its right, its patience and its rule of yielding."""
@@ -21,6 +25,9 @@ class QueuePolicy(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True,
     preemptible: bool = False
     #: No preemption in the first so many seconds of an attempt.
     protected_seconds: int = 0
+    #: The queues whose higher priority counts against its work; None is every queue of a higher priority. A share is
+    #: taken back by whomever it belongs to all the same.
+    preempted_by: tuple[str, ...] | None = None
     grace_seconds: int = 120
     #: Waiting longer lifts a workload to the front of its queue.
     wait_limit_seconds: int | None = None
@@ -32,6 +39,10 @@ class QueuePolicy(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True,
     teams: tuple[str, ...] = ()
     #: Interactive work may use only what is within its team's share; others may borrow.
     may_borrow: bool = True
+    #: Devices that are the queue's own: what others hold of them is borrowed and comes back by preemption.
+    share_devices: int | None = None
+    #: So many devices may all of its work hold at once; None is as many as there are.
+    most_devices: int | None = None
 
 
 class QuotaRule(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
@@ -42,6 +53,8 @@ class QuotaRule(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, f
     queue: str | None = None
     device_class: str | None = None
     devices: int | None = None
+    #: All parts of shared devices together. Whole devices do not count for it.
+    memory_bytes: int | None = None
     #: A guaranteed part for a team: what others hold of it is borrowed and comes back by preemption.
     share_devices: int | None = None
     gpu_hours: int | None = None

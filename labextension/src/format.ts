@@ -358,6 +358,15 @@ export function bounds(quota: QuotaView, now: number): readonly Bound[] {
       part: share(held, quota.devices_allowed)
     });
   }
+  if (isKnown(quota.memory_allowed_bytes)) {
+    const held = quota.memory_held_bytes ?? 0;
+    found.push({
+      label: quota.rule,
+      text: `${bytes(held)} of ${bytes(quota.memory_allowed_bytes)} of shared GPUs`,
+      left: `${bytes(Math.max(0, quota.memory_allowed_bytes - held))} left`,
+      part: share(held, quota.memory_allowed_bytes)
+    });
+  }
   if (isKnown(quota.allowed_ms)) {
     const used = quota.used_ms ?? 0;
     found.push({

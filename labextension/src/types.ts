@@ -371,6 +371,8 @@ export interface QuotaView {
   readonly rule: string;
   readonly devices_held?: number | null;
   readonly devices_allowed?: number | null;
+  readonly memory_held_bytes?: number | null;
+  readonly memory_allowed_bytes?: number | null;
   readonly used_ms?: number | null;
   readonly allowed_ms?: number | null;
   readonly window_seconds?: number | null;

@@ -67,8 +67,8 @@ def count_one_too_few(patch):
     """A quota is off by one."""
     before = quota.Ledger._left
 
-    def left(self, bounds, price_ms):
-        devices, affordable = before(self, bounds, price_ms)
+    def left(self, bounds, price_ms, part):
+        devices, affordable = before(self, bounds, price_ms, part)
         return devices + 1, affordable
 
     patch.setattr(quota.Ledger, "_left", left)

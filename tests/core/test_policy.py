@@ -49,6 +49,17 @@ def a_hold(**words) -> HoldPolicy:
         (Policy(queues=(a_queue(expected_seconds=0),)), "q.expected_seconds is 0"),
         (Policy(queues=(a_queue(wait_limit_seconds=0),)), "q.wait_limit_seconds is 0"),
         (Policy(queues=(a_queue(longest_seconds=0),)), "q.longest_seconds is 0"),
+        (Policy(queues=(a_queue(most_devices=0),)), "queues[0]: q.most_devices is 0; it must be 1 or more"),
+        (Policy(queues=(a_queue(share_devices=-1),)), "q.share_devices is -1"),
+        (Policy(queues=(a_queue(share_devices=3, most_devices=2),)), "most_devices lets it hold 2"),
+        (Policy(queues=(a_queue(), a_queue(name="r", kinds=()))), "queues[1]: r.kinds is empty"),
+        (Policy(teams={"a": ("ada",)}, queues=(a_queue(teams=("b",)),)), "nobody could enter it"),
+        (Policy(queues=(a_queue(preempted_by=()),)), "it is not preemptible"),
+        (Policy(queues=(a_queue(preemptible=True, preempted_by=("x",)),)), "there is no queue 'x'"),
+        (
+            Policy(queues=(a_queue(), a_queue(name="r", preemptible=True, preempted_by=("q",)))),
+            "q has no higher priority, so what it took would go straight back",
+        ),
         (Policy(attach_seconds=0), "attach_seconds: 0"),
         (Policy(half_life_seconds=0), "half_life_seconds: 0"),
         (Policy(preemptions_per_day=-1), "preemptions_per_day: -1"),
@@ -58,6 +69,8 @@ def a_hold(**words) -> HoldPolicy:
         (rules(QuotaRule(queue="express", devices=1)), "no queue 'express'"),
         (rules(QuotaRule(user="ada", devices=-1)), "devices of the rule for user ada is -1"),
         (rules(QuotaRule(user="*", gpu_hours=-1)), "gpu_hours of the rule for each user is -1"),
+        (rules(QuotaRule(user="*", memory_bytes=-1)), "memory_bytes of the rule for each user is -1"),
+        (rules(QuotaRule(devices=1), QuotaRule(queue="x", devices=1)), "quotas[1]: there is no queue 'x'"),
         (rules(QuotaRule(share_devices=1)), "one named team"),
         (rules(QuotaRule(team="*", share_devices=1)), "one named team"),
         (rules(QuotaRule(team="a", queue="training", share_devices=1)), "takes no user, queue or class"),
@@ -76,6 +89,18 @@ def a_hold(**words) -> HoldPolicy:
         (Policy(foreign_seconds=-1), "foreign_seconds: -1"),
         (Policy(profiles=(Profile(name="p", queue="x"),)), "names the queue 'x'"),
         (Policy(profiles=(Profile(name="p", devices=-1),)), "asks for -1 devices"),
+        (
+            Policy(profiles=(Profile(name="p", devices=2),), quotas=(QuotaRule(user="*", devices=1),)),
+            "profiles[0]: 'p' asks for 2 devices at once, and the rule for each user allows 1: it would wait for ever",
+        ),
+        (
+            Policy(profiles=(Profile(name="p", memory_bytes=2),), quotas=(QuotaRule(memory_bytes=1),)),
+            "2 bytes of shared devices, and the rule for everybody allows 1",
+        ),
+        (
+            Policy(profiles=(Profile(name="p", duration_seconds=3601),), quotas=(QuotaRule(team="*", gpu_hours=1),)),
+            "asks for 2 GPU-hours, and the rule for each team allows 1",
+        ),
     ],
 )
 def test_what_cannot_be_meant_is_named(policy, said):
@@ -92,6 +117,19 @@ def test_the_policy_that_ships_can_be_meant():
     """The defaults are a policy like any other."""
     assert Policy().problems() == []
     assert Policy(most_devices=None, quotas=(QuotaRule(user="*", devices=0),)).problems() == []
+
+
+def test_a_profile_is_measured_by_the_rules_of_all_who_may_use_it():
+    """A rule of one user, of another queue, or of a class that it does not name may leave it room."""
+    profile = Profile(name="p", devices=2, queue="interactive")
+    others = (
+        QuotaRule(user="ada", devices=1),
+        QuotaRule(team="vision", devices=1),
+        QuotaRule(queue="training", devices=1),
+        QuotaRule(device_class="*", devices=1),
+    )
+
+    assert Policy(profiles=(profile,), quotas=others).problems() == []
 
 
 def test_a_digest_changes_with_every_rule_and_with_nothing_else():

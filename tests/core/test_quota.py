@@ -4,10 +4,25 @@ from __future__ import annotations
 
 import pytest
 
+from jupyter_gpu.core.moment import Moment
 from jupyter_gpu.core.quota import Ledger, available_again_at, bind, use_permille
+from jupyter_gpu.core.status import quota_views
 from jupyter_gpu.errors import LimitExceeded
-from jupyter_gpu.model import Cancel, Extend, LetGo, Policy, QuotaRule, Release, SeeExited, State, WaitingReason
-from tests.world import BEGIN, DAY, DONE, HOUR, SAVED, Play, a_device
+from jupyter_gpu.model import (
+    Caller,
+    Cancel,
+    Extend,
+    LetGo,
+    Policy,
+    QuotaRule,
+    Release,
+    Scope,
+    SeeExited,
+    SharingRule,
+    State,
+    WaitingReason,
+)
+from tests.world import BEGIN, DAY, DONE, GIB, HOUR, SAVED, Play, a_device
 
 MS = 1000
 TEAMS = {"vision": ("ada", "bob"), "speech": ("cleo",)}
@@ -330,3 +345,78 @@ def test_an_exit_without_a_clear_device_is_charged_once():
     play.clear(job)
 
     assert play.used_ms("ada") == 60 * MS
+
+
+# -- the memory of parts
+
+
+def shared(count: int = 2, *quotas: QuotaRule) -> Play:
+    """Devices of 80 GiB that are leased in parts."""
+    return Play(count, a_policy(*quotas, sharing=(SharingRule(),)))
+
+
+def test_the_parts_of_shared_devices_are_bounded_together():
+    """In bytes, over all devices; a smaller part may still fit in, and what is given back counts no more."""
+    play = shared(2, QuotaRule(user="*", memory_bytes=60 * GIB))
+    first = play.running("ada", memory_bytes=40 * GIB)
+
+    large = play.job("ada", memory_bytes=30 * GIB)
+    assert play.waiting(large) is WaitingReason.QUOTA
+    assert play.state(play.job("ada", memory_bytes=20 * GIB)) is State.ACTIVE
+    assert play.state(play.job("bob", memory_bytes=60 * GIB)) is State.ACTIVE
+    play.exit(first)
+    assert play.state(large) is State.ACTIVE
+
+
+def test_each_part_of_an_ask_counts():
+    """Two devices of 30 GiB are 60."""
+    play = shared(2, QuotaRule(user="*", memory_bytes=50 * GIB))
+
+    assert play.waiting(play.job("ada", devices=2, memory_bytes=30 * GIB)) is WaitingReason.QUOTA
+    assert play.state(play.job("ada", devices=2, memory_bytes=25 * GIB)) is State.ACTIVE
+
+
+def test_whole_devices_do_not_count_as_parts():
+    """Another rule bounds those."""
+    play = shared(2, QuotaRule(user="*", memory_bytes=1 * GIB))
+
+    assert play.state(play.job("ada")) is State.ACTIVE
+
+
+def test_two_parts_of_one_step_cannot_both_have_the_last_bytes():
+    """The first grant counts when the second is looked at."""
+    play = shared(1, QuotaRule(user="*", memory_bytes=50 * GIB))
+    whole = play.running("cleo")
+    first, second = (play.job("ada", memory_bytes=30 * GIB) for _ in range(2))
+    play.exit(whole)
+
+    assert (play.state(first), play.waiting(second)) == (State.ACTIVE, WaitingReason.QUOTA)
+
+
+def test_a_class_whose_parts_are_used_up_is_barred_and_another_serves():
+    """As with a rule of devices."""
+    rule = QuotaRule(user="*", device_class="a100", memory_bytes=40 * GIB)
+    play = Play([a_device(0), a_device(1, device_class="l4")], a_policy(rule, sharing=(SharingRule(),)))
+    play.running("ada", memory_bytes=30 * GIB, device_class="a100")
+
+    assert play.devices_of(play.job("ada", memory_bytes=30 * GIB)) == ("gpu-1",)
+
+
+def test_a_part_is_charged_as_the_whole_device():
+    """Its memory is divided and its compute is not: who has a part may use all the time that there is."""
+    play = shared(1)
+    job = play.running("ada", memory_bytes=10 * GIB)
+    play.now += HOUR
+    play.exit(job)
+
+    assert play.used_ms("ada") == HOUR * MS
+
+
+def test_what_is_held_of_parts_is_shown_beside_its_bound():
+    """To whom it concerns."""
+    play = shared(1, QuotaRule(user="*", memory_bytes=60 * GIB))
+    play.running("ada", memory_bytes=40 * GIB)
+    caller = Caller(name="ada", account="ada", scopes=frozenset({Scope.READ}))
+
+    (found,) = quota_views(Moment(play.world, play.now), caller)
+    assert (found.rule, found.memory_held_bytes, found.memory_allowed_bytes) == ("you", 40 * GIB, 60 * GIB)
