@@ -55,7 +55,7 @@ def open_trace(name: str) -> Trace:
             is_packed = file.read(2) == b"\x1f\x8b"
         opening = gzip.open if is_packed else open
         with opening(path, "rt", encoding="utf-8", newline="") as lines:
-            return read_trace(lines, name=path.name)
+            return read_trace(lines, name=repr(path.name))
     except UnicodeDecodeError:
         raise InvalidAsk(f"{name!r} is no text in UTF-8.", hint="Save it as CSV in UTF-8.") from None
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:

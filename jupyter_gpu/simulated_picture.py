@@ -48,6 +48,7 @@ def draw(view: SimulationView, name: str) -> None:
         share = [100 * point.busy / run.devices for point in run.points]
         use.step(days, share, where="post", label=label, linewidth=1)
     queue.set(title=f"{view.trace}: {view.jobs:,} jobs", ylabel="jobs waiting", xlabel="days")
+    queue.set_ylim(bottom=0)
     use.set(ylabel="GPUs held, %", xlabel="days", ylim=(0, 105))
     _draw_teams(teams, view.runs, names)
     queue.legend(loc="upper right", fontsize="small")
@@ -72,3 +73,4 @@ def _draw_teams(axes: Axes, runs: Sequence[SimulationRun], names: Sequence[str])
         axes.bar(places, [waits.get(team, 0.0) for team in shown], width=width, label=label)
     axes.set_xticks(range(len(shown)), [team[:20] for team in shown], rotation=30, ha="right")
     axes.set(ylabel="mean wait, hours")
+    axes.set_ylim(bottom=0)

@@ -33,6 +33,7 @@ from jupyter_gpu.model import (
     Notice,
     Outcome,
     Overlap,
+    PastJob,
     Progress,
     ProgressPage,
     QuotaPage,
@@ -440,6 +441,11 @@ class FakeClient:
         self._called("report", since_seconds, begin_at, end_at, by, of)
         answer = self.answers.get("report")
         return answer if isinstance(answer, ReportView) else report()
+
+    def past(self) -> tuple[PastJob, ...]:
+        self._called("past")
+        answer = self.answers.get("past")
+        return answer if isinstance(answer, tuple) else ()
 
     def attempts(self, workload_id: int) -> tuple[AttemptView, ...]:
         self._called("attempts", workload_id)

@@ -88,7 +88,7 @@ def _put_back(first: str, rest: Iterable[str]) -> Iterator[str]:
 
 def read_csv(lines: Iterable[str], *, name: str = "the trace") -> Trace:
     """Read a CSV whose header names the columns, in any order; columns that mean nothing here are passed over."""
-    rows = csv.reader(lines)
+    rows = csv.reader(lines, strict=True)
     places: dict[str, int] = {}
     jobs: list[TraceJob] = []
     left_out = Counter[str]()
