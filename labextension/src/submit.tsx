@@ -1,6 +1,8 @@
 /** The dialog before a file of the file browser goes to the queue. */
 import { Dialog, showDialog } from '@jupyterlab/apputils';
 import { ReactWidget } from '@jupyterlab/ui-components';
+import { PromiseDelegate } from '@lumino/coreutils';
+import type { Message } from '@lumino/messaging';
 import * as React from 'react';
 
 import { Refusal } from './api';
@@ -109,14 +111,39 @@ class JobForm extends ReactWidget {
   protected override render(): React.JSX.Element {
     const { path, ...about } = this._about;
     return (
-      <JobFields
-        {...about}
-        isNotebook={isNotebook(path)}
-        begin={this._typed}
-        onTyped={typed => {
-          this._typed = typed;
-        }}
-      />
+      <>
+        <JobFields
+          {...about}
+          isNotebook={isNotebook(path)}
+          begin={this._typed}
+          onTyped={typed => {
+            this._typed = typed;
+          }}
+        />
+        <Shown
+          onShown={() => {
+            this._shown.resolve();
+          }}
+        />
+      </>
     );
   }
+
+  /**
+   * With this the dialog gives the first field the focus. Lab's own promise waits for an idle moment, and on a busy
+   * machine somebody is typing into another field by then: the rest of the words would go into the first.
+   */
+  protected override onUpdateRequest(message: Message): void {
+    super.onUpdateRequest(message);
+    this.renderPromise = this._shown.promise;
+  }
+
+  private readonly _shown = new PromiseDelegate<void>();
+}
+
+/** Tells that what stands before it is in the page. */
+function Shown(props: { onShown: () => void }): null {
+  const { onShown } = props;
+  React.useLayoutEffect(onShown, [onShown]);
+  return null;
 }

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from playwright.sync_api import ConsoleMessage, Locator, Page, sync_playwright
+from playwright.sync_api import ConsoleMessage, Locator, Page, expect, sync_playwright
 
 from jupyter_gpu.client import Client
 
@@ -29,6 +29,8 @@ NO_CHROMIUM = "needs Chromium: apt-get install chromium"
 _PICTURES = os.environ.get("JUPYTER_GPU_PICTURES")
 #: What a loaded machine may take for one step in the browser.
 STEP_MS = 60_000
+#: Nothing takes the focus more often than this.
+MOST_TYPED = 3
 _FLAGS = [
     "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
     "--disable-component-update", "--disable-sync",
@@ -147,6 +149,14 @@ class Lab:
         """Run a command of Lab, as its palette does."""
         return self.page.evaluate("([name, args]) => void jupyterapp.commands.execute(name, args)", [name, args])
 
+    def type(self, field: Locator, text: str) -> None:
+        """Type into a field. Where something took the focus meanwhile the text went elsewhere, and is typed again."""
+        for _ in range(MOST_TYPED):
+            field.fill(text)
+            if field.input_value() == text:
+                return
+        expect(field).to_have_value(text)
+
     def run_all(self, *, timeout_ms: int = STEP_MS) -> None:
         """Run every cell of the notebook and wait until the last has ended."""
         self.page.evaluate(_RUN_ALL)
@@ -173,6 +183,8 @@ class Lab:
         self.page.wait_for_function(condition, timeout=timeout_ms)
 
 
+# Once Lab is restored it opens a launcher, or the notebook of the address, and gives that the focus.
+_HAS_THE_FOCUS = "() => jupyterapp.shell.currentWidget?.node.contains(document.activeElement)"
 _RUN_ALL = """() => {
   window.gpuStory = {done: false, error: null};
   const widget = jupyterapp.shell.currentWidget;
@@ -225,6 +237,7 @@ def a_browser(server: Server, client: Client, *, notebook: str = "", dark: bool 
             page.goto(server.address(notebook))
             page.wait_for_function("() => window.jupyterapp?.restored", timeout=STEP_MS)
             page.evaluate("() => jupyterapp.restored.then(() => null)")
+            page.wait_for_function(_HAS_THE_FOCUS, timeout=STEP_MS)
             if dark:
                 page.evaluate("() => jupyterapp.commands.execute('apputils:change-theme', {theme: 'JupyterLab Dark'})")
             yield Lab(page, server, client, faults)

@@ -124,7 +124,7 @@ def test_a_notebook_waits_in_line_and_is_offered_the_restart(tmp_path: Path, sta
     kernel = lab.wait_for_kernel()
     lab.execute(LOAD_CUDA)
 
-    lab.part("reserve-hours").fill("1")
+    lab.type(lab.part("reserve-hours"), "1")
     lab.part("reserve-submit").click()
     lab.page.locator('[data-gpu="toolbar"][data-standing="waiting"]').wait_for()
     row = lab.page.locator(f'[data-gpu="workload"][data-id="{held.id + 1}"]')

@@ -73,10 +73,10 @@ def test_devices_are_shown_as_they_are(tmp_path: Path, stack: ExitStack) -> None
     told = lab.part("alert").filter(has_text="GPU 3 is lost")
     told.locator('[data-gpu="alert-dismiss"]').click()
     told.wait_for(state="detached")
-    lab.part("reserve-devices").fill("4")
+    lab.type(lab.part("reserve-devices"), "4")
     lab.page.get_by_text("one MIG device at a time").wait_for()
-    lab.part("reserve-devices").fill("1")
-    lab.part("reserve-memory").fill("35")
+    lab.type(lab.part("reserve-devices"), "1")
+    lab.type(lab.part("reserve-memory"), "35")
     lab.page.get_by_text("No GPU is free now").wait_for()
 
     whole.release(stranger)
