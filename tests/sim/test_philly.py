@@ -30,7 +30,7 @@ def test_the_trace_is_the_one_that_its_notice_is_about():
 @pytest.mark.slow
 @pytest.mark.parametrize("policy", philly.TABLE)
 def test_a_textbook_policy_gives_the_published_figures(policy):
-    """Each column as the table rounds it."""
+    """Each column to the second, whichever way the table was rounded."""
     found = figures(BASELINES[policy](philly.pool_jobs(), philly.NODES, lambda _done, _of: None))
 
     waits = (
@@ -38,7 +38,7 @@ def test_a_textbook_policy_gives_the_published_figures(policy):
         *(found.p90_wait_seconds, found.p999_wait_seconds, found.longest_wait_seconds),
     )
     *seconds, stretch, jain = philly.TABLE[policy]
-    assert [round(it) for it in waits] == seconds
+    assert [abs(it - published) < 1 for it, published in zip(waits, seconds, strict=True)] == [True] * 6
     assert float(f"{found.worst_stretch:.3g}") == stretch
     assert round(found.jain, 3) == jain
     assert found.not_run == {}
