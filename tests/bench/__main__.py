@@ -20,6 +20,7 @@ from rich.table import Table
 #: In the order in which a reader wants them.
 MODULES = (
     "planner",
+    "replay",
     "starting",
     "throughput",
     "reserving",
