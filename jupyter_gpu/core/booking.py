@@ -25,11 +25,12 @@ from ..model import (
     World,
 )
 from ..units import format_seconds, format_when
-from .calendar import Calendar, leaves, window_of, worse
+from .calendar import Calendar, worse
 from .events import Amended, Ended, Event, Granted
 from .holds import calendar_of
 from .in_the_way import in_the_way
 from .lifecycle import evolve, paid_ms
+from .promises import leaves, window_of
 from .quota import Ledger
 
 #: Of one owner: each of them is looked at in each step.

@@ -12,29 +12,32 @@ are served first, and who comes later bears what is missing.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import combinations, islice
 from math import inf
 from typing import NamedTuple
 
-from ..model import Condition, Device, HoldPolicy, Kind, State, Window, Workload, World
-from .placement import in_order, is_well, suits
-from .victims import grace_seconds, has_reached_the_cap, is_in_overtime
+from ..model import Device, HoldPolicy, Window, World
+from .placement import in_order, is_well
+from .promises import (
+    NOW,
+    Leaves,
+    booked,
+    excludes,
+    is_entitled,
+    is_of_the_kind,
+    leaves,
+    overlap,
+    promised_first,
+    windows_of_holds,
+)
 
-#: For how many of those that wait in line a place is kept, and how many instants are tried to find one.
-MOST_WAITING = 50
+#: So many instants are tried to find one at which a promise could be kept.
 MOST_TRIED = 200
+#: How many choices are tried where the best for each in turn leaves somebody short, and of each promise how many.
+MOST_CHOICES = 300
+MOST_OPTIONS = 30
 
 Node = tuple[str, str, str]
-
-
-class Leaves(NamedTuple):
-    """When a device is empty: if its holders end as they said, and if they are made to leave as soon as they may be."""
-
-    itself: float
-    made: float
-
-
-NOW = Leaves(0.0, 0.0)
-NEVER = Leaves(inf, inf)
 
 
 class Lack(NamedTuple):
@@ -46,92 +49,6 @@ class Lack(NamedTuple):
     at: float
 
 
-def is_entitled(hold: HoldPolicy, owner: str, team: str) -> bool:
-    """Whether the hold is for this owner or team; nobody is entitled to maintenance."""
-    return owner in hold.users or team in hold.teams
-
-
-def overlap(one: HoldPolicy, other: HoldPolicy) -> bool:
-    """Whether two are at one time."""
-    return one.from_at < other.until_at and other.from_at < one.until_at
-
-
-def leaves(world: World, it: Workload, now: float) -> Leaves:
-    """When a holder is gone, by what it stated and by what it may be made to do. What states no end has none."""
-    if it.outcome is not None or it.lease is None:
-        return Leaves(now, now)
-    policy, queue = world.policy, world.policy.queue(it.queue)
-    after = grace_seconds(policy, queue, it) + policy.kill_after_seconds
-    if it.state is State.YIELDING:
-        by = max(now, it.yield_by or now) + policy.kill_after_seconds
-        return Leaves(by, by)
-    if is_in_overtime(it, now):
-        return Leaves(inf, now + after)
-    return leaves_at(world, it, inf if it.lease.ends_at is None else it.lease.ends_at, now)
-
-
-def leaves_at(world: World, it: Workload, ends_at: float, now: float) -> Leaves:
-    """The same if its lease were to end then."""
-    if it.kind is Kind.RESERVATION:
-        return Leaves(ends_at, ends_at)
-    policy, queue = world.policy, world.policy.queue(it.queue)
-    after = grace_seconds(policy, queue, it) + policy.kill_after_seconds
-    itself = ends_at + after
-    if queue is None or not queue.preemptible or has_reached_the_cap(world, it, now):
-        return Leaves(itself, itself)
-    settled = now if it.active_at is None else it.active_at + queue.protected_seconds
-    return Leaves(itself, min(itself, max(now, settled) + after))
-
-
-def window_of(it: Workload) -> Window:
-    """The time of a reservation for later."""
-    begin = it.not_before or 0.0
-    return Window(
-        name=it.title,
-        from_at=begin,
-        until_at=begin + (it.ask.duration_seconds or 0),
-        devices=it.ask.on if len(set(it.ask.on)) == it.ask.devices else (),
-        count=it.ask.devices,
-        device_class=it.ask.device_class,
-        workload=it.id,
-        ask=it.ask,
-        owner=it.owner,
-        team=it.team,
-    )
-
-
-def windows_of_holds(world: World, now: float) -> Iterator[Window]:
-    """The windows of the holds that were put by a word, without those that are over or were given back."""
-    for _, it in sorted(world.holds.items()):
-        for span in it.windows:
-            if span.until_at > now and span.from_at != it.given_back:
-                yield Window(
-                    name=it.name,
-                    from_at=span.from_at,
-                    until_at=span.until_at,
-                    devices=it.devices,
-                    count=it.count,
-                    device_class=it.device_class,
-                    users=it.users,
-                    teams=it.teams,
-                    hold=it.id,
-                )
-
-
-def booked(world: World, now: float) -> Iterator[Window]:
-    """The reservations for later whose time is not over."""
-    for id_ in sorted(world.booked):
-        window = window_of(world.workloads[id_])
-        if window.until_at > now:
-            yield window
-
-
-def promised_first(window: HoldPolicy) -> tuple[int, float]:
-    """By what was promised first; what stands in the policy goes before all."""
-    number = (window.hold or window.workload or 0) if isinstance(window, Window) else 0
-    return (number, window.from_at)
-
-
 def worse(before: Calendar, after: Calendar) -> list[Lack]:
     """The promises that lack more than they did, or get it later."""
     known = {_key(lack.window): lack for lack in before.lacks}
@@ -141,6 +58,10 @@ def worse(before: Calendar, after: Calendar) -> list[Lack]:
         if was is None or lack.missing > was.missing or lack.at > was.at:
             found.append(lack)
     return found
+
+
+def _by_time(window: Window) -> tuple[float, tuple[int, float]]:
+    return (window.from_at, promised_first(window))
 
 
 class Calendar:
@@ -166,26 +87,29 @@ class Calendar:
         self.notice_seconds = policy.most_grace_seconds + policy.kill_after_seconds
         self._fixed = list(fixed)
         windows = sorted([*windows_of_holds(world, now), *booked(world, now), *more], key=promised_first)
-        for window in windows:
-            if window.is_named:
-                taken = [uuids for other, uuids in self._fixed if excludes(window, other)]
-                self._fixed.append((window, frozenset(window.devices).difference(*taken)))
-        self._free = sorted((it for it in windows if not it.is_named), key=lambda it: (it.from_at, promised_first(it)))
+        self._named = [it for it in windows if it.is_named]
+        self._free = sorted((it for it in windows if not it.is_named), key=_by_time)
         self._devices: list[Device] | None = None
         self._known: dict[str, Leaves] = {}
-        self._looked = 0
+        self._looked = -1
+        self._left_to_try = MOST_CHOICES
         self._begin_anew()
 
     @property
     def is_empty(self) -> bool:
         """Whether nobody is promised anything."""
-        return not (self._fixed or self._free)
+        return not (self._fixed or self._named or self._free)
 
     def look(self, until: float = inf) -> list[tuple[HoldPolicy, frozenset[str]]]:
         """Every promise that begins before an instant with its devices; the first of all in any case."""
         count = next((n for n, it in enumerate(self._free) if it.from_at >= until and n), len(self._free))
+        # With all that are at one time with these: a choice that looks no further may leave them none.
+        end = max((it.until_at for it in self._free[:count]), default=until)
+        while count < len(self._free) and self._free[count].from_at < end:
+            end = max(end, self._free[count].until_at)
+            count += 1
         if count > self._looked:
-            self._assign(self._free[:count])
+            self._assign([*self._named, *self._free[:count]])
             self._looked = count
         return self.kept
 
@@ -212,18 +136,20 @@ class Calendar:
         self.lacks: list[Lack] = []
         self._blocks: dict[str, list[HoldPolicy]] = {}
         for window, uuids in self._fixed:
-            self._note(window, uuids)
-            for uuid in uuids:
-                self._blocks.setdefault(uuid, []).append(window)
+            self._block(window, uuids)
+
+    def _block(self, window: HoldPolicy, uuids: Iterable[str]) -> None:
+        for uuid in uuids:
+            self._blocks.setdefault(uuid, []).append(window)
 
     def _assign(self, windows: list[Window]) -> None:
-        """In the order in which they begin; where somebody is short then, those before who were promised first."""
+        """Named ones, then in the order in which they begin; where somebody is short, those who were promised first."""
         if self._give_all(windows):
             return
         whole: list[Window] = []
         short: list[Window] = []
         for window in sorted(windows, key=promised_first):
-            among = sorted([*whole, window], key=lambda it: (it.from_at, promised_first(it)))
+            among = sorted([*whole, window], key=lambda it: (not it.is_named, *_by_time(it)))
             if self._give_all(among):
                 whole = among
             else:
@@ -233,13 +159,60 @@ class Calendar:
             self._give(window)
 
     def _give_all(self, windows: list[Window]) -> bool:
+        """The best for one after the other; where that leaves one short, what else might do for those before it."""
         self._begin_anew()
-        short = len(self.lacks)
         for window in windows:
             self._give(window)
-        return len(self.lacks) == short
+        if not self.lacks or self._left_to_try <= 0:
+            return not self.lacks
+        best = self.kept, self.lacks, self._blocks
+        self._begin_anew()
+        for window in windows:
+            if window.is_named:
+                self._give(window)
+        if not self.lacks and self._search([it for it in windows if not it.is_named]):
+            return True
+        self.kept, self.lacks, self._blocks = best
+        return False
+
+    def _search(self, windows: list[Window]) -> bool:
+        """Whether some choice gives all of them all that they want in time; it is made then."""
+        if not windows:
+            return True
+        window = windows[0]
+        for uuids in self._options(window):
+            self._left_to_try -= 1
+            if self._left_to_try < 0:
+                return False
+            self.kept.append((window, uuids))
+            self._block(window, uuids)
+            if self._search(windows[1:]):
+                return True
+            self.kept.pop()
+            for uuid in uuids:
+                self._blocks[uuid].remove(window)
+        return False
+
+    def _options(self, window: Window) -> Iterator[frozenset[str]]:
+        """The ways to give a promise all that it wants in time, the best first."""
+        begin = max(window.from_at, self._now)
+        together: dict[Node, list[_Seen]] = {}
+        for it in self._all_seen(window):
+            if it.at <= begin:
+                node = ("", "", "") if window.ask is None else _node(it.device, window)
+                together.setdefault(node, []).append(it)
+        for some in sorted(together.values(), key=lambda some: [it.key for it in some]):
+            for chosen in islice(combinations(some, window.count), MOST_OPTIONS):
+                yield frozenset(it.device.uuid for it in chosen)
 
     def _give(self, window: Window) -> None:
+        if window.is_named and window.ask is None:
+            taken = [uuids for other, uuids in self.kept if excludes(window, other)]
+            uuids = frozenset(window.devices).difference(*taken)
+            self._note(window, uuids)
+            self.kept.append((window, uuids))
+            self._block(window, uuids)
+            return
         found = self._choose(window)
         uuids, at = (frozenset[str](), window.from_at) if found is None else found
         is_late = at > max(window.from_at, self._now)
@@ -247,27 +220,19 @@ class Calendar:
             self.lacks.append(Lack(window, uuids, window.count - len(uuids), at))
         # All of a reservation's devices are there together or not at all: until then nobody is made to leave.
         self.kept.append((_moved(window, at, window.until_at) if is_late and window.ask else window, uuids))
-        for uuid in uuids:
-            self._blocks.setdefault(uuid, []).append(window)
+        self._block(window, uuids)
 
-    def _note(self, window: HoldPolicy, uuids: frozenset[str]) -> None:
-        """Whether one with devices of its own gets all of them, in time."""
-        if not isinstance(window, Window):
-            return
+    def _note(self, window: Window, uuids: frozenset[str]) -> None:
+        """Whether a hold of certain devices gets all of them, in time."""
         devices = [self._world.devices[uuid] for uuid in uuids if uuid in self._world.devices]
-        if window.hold is None:
-            devices = [device for device in devices if is_well(device)]
         at = max((min(self._leaves_of(device, window)) for device in devices), default=self._now)
-        missing = max(window.count, len(window.devices)) - len(devices)
+        missing = len(window.devices) - len(devices)
         if missing or at > max(window.from_at, self._now):
             self.lacks.append(Lack(window, uuids, missing, at))
 
     def _choose(self, window: Window) -> _Choice | None:
         """The best devices for it beside what was promised already; of a hold as many as there are."""
-        begin = max(window.from_at, self._now)
-        is_near = window.from_at - self._now <= self.notice_seconds
-        found = [self._seen(device, window, begin, is_near=is_near) for device in self._all()]
-        seen = sorted((it for it in found if it is not None), key=lambda it: it.key)
+        begin, seen = max(window.from_at, self._now), self._all_seen(window)
         if window.ask is None:
             chosen = seen[: window.count]
             return _Choice(
@@ -286,6 +251,13 @@ class Calendar:
         chosen = together[best[1]][: window.count]
         at = max(it.at for it in chosen)
         return _Choice(frozenset(it.device.uuid for it in chosen), at) if at < window.until_at else None
+
+    def _all_seen(self, window: Window) -> list[_Seen]:
+        """All devices that would do, the best first."""
+        begin = max(window.from_at, self._now)
+        is_near = window.from_at - self._now <= self.notice_seconds
+        found = (self._seen(device, window, begin, is_near=is_near) for device in self._all())
+        return sorted((it for it in found if it is not None), key=lambda it: it.key)
 
     def _seen(self, device: Device, window: Window, begin: float, *, is_near: bool) -> _Seen | None:
         """How well a device would do, the best first; None where it does not."""
@@ -349,24 +321,6 @@ def _worth(some: list[_Seen], count: int) -> tuple[float, ...]:
 def _node(device: Device, window: Window) -> Node:
     link = device.link_group or device.uuid if window.ask is not None and window.ask.same_link_group else ""
     return (device.pool, device.node, link)
-
-
-def is_of_the_kind(device: Device, window: Window) -> bool:
-    """Whether a device could serve a promise, whatever its state."""
-    if window.devices:
-        return device.uuid in window.devices
-    if window.ask is not None:
-        return suits(device, window.ask)
-    return window.device_class in (None, device.device_class) and device.condition is not Condition.LOST
-
-
-def excludes(one: HoldPolicy, other: HoldPolicy) -> bool:
-    """Whether two cannot have one device. A reservation for later may stand in a hold that is for its owner."""
-    return overlap(one, other) and not (_stands_in(one, other) or _stands_in(other, one))
-
-
-def _stands_in(one: HoldPolicy, hold: HoldPolicy) -> bool:
-    return isinstance(one, Window) and one.ask is not None and is_entitled(hold, one.owner, one.team)
 
 
 def _key(window: HoldPolicy) -> tuple[object, ...]:

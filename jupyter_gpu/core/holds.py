@@ -6,9 +6,10 @@ from collections.abc import Iterable
 from math import inf
 
 from ..model import BUCKET_SECONDS, Condition, HoldPolicy, Kind, Window, Workload, World
-from .calendar import Calendar, Leaves, is_entitled, leaves_at, overlap, worse
+from .calendar import Calendar, worse
 from .forecast import expected_seconds
 from .placement import in_order
+from .promises import Leaves, is_entitled, leaves_at, overlap
 from .quota import Ledger
 from .victims import grace_seconds, has_reached_the_cap, yields_to_all_above
 
@@ -90,11 +91,8 @@ class Kept:
         """Begin with what is promised by the calendar; promises of the line come as the step goes down it."""
         self._world, self._now = world, now
         self._queues = {queue.name: queue for queue in world.policy.queues}
-        self._calendar: Calendar | None = None
-        if world.policy.holds or world.holds or world.booked:
-            calendar = calendar_of(world, now)
-            calendar.look(now + calendar.notice_seconds)
-            self._calendar = None if calendar.is_empty else calendar
+        self._has_promises = bool(world.policy.holds or world.holds or world.booked)
+        self._looked_up: tuple[int, Calendar] | None = None
         #: Devices coming free that a workload before in line will get.
         self.promised: set[str] = set()
         #: Devices on which somebody before in line will start: when, and their priority.
@@ -106,7 +104,16 @@ class Kept:
 
         Never empty where anybody is promised anything.
         """
-        return [] if self._calendar is None else self._calendar.kept
+        return self._calendar().kept if self._has_promises else []
+
+    def _calendar(self) -> Calendar:
+        """Made anew after each grant: what was taken may serve a promise now, and what is free is anybody's then."""
+        if self._looked_up is None or self._looked_up[0] != self._world.revision:
+            calendar = calendar_of(self._world, self._now)
+            calendar.look(self._now + calendar.notice_seconds)
+            self._looked_up = (self._world.revision, calendar)
+            self._has_promises = not calendar.is_empty
+        return self._looked_up[1]
 
     def hold_back(self, uuids: Iterable[str], start: float, priority: int) -> None:
         """Nobody later may delay this start; where two wait for a device, the earlier one."""
@@ -129,9 +136,9 @@ class Kept:
             soon = self._now + self.yields_after_seconds(it) if may_be_moved else end
             starts = self.held_back.items()
             barred |= {uuid for uuid, (at, priority) in starts if (soon if priority > it.priority else end) > at}
-        if self._calendar is not None and heed_holds:
+        if self._has_promises and heed_holds:
             gone_by = self._now + self._sure_to_be_gone_after(it)
-            for hold, uuids in self._calendar.look(gone_by):
+            for hold, uuids in self._calendar().look(gone_by):
                 if hold.from_at < gone_by and not is_for(hold, it):
                     barred |= uuids
         return barred

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from ..model import Caller, Hold, HoldPolicy, HoldView, Window, World
-from .calendar import is_entitled
 from .moment import Moment
+from .promises import is_entitled
 
 
 def hold_views(moment: Moment, caller: Caller) -> tuple[HoldView, ...]:

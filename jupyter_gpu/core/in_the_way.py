@@ -6,9 +6,10 @@ from math import inf
 
 from ..model import Device, HoldPolicy, Window, World
 from ..units import format_when
-from .calendar import Calendar, Lack, excludes, is_of_the_kind, leaves
+from .calendar import Calendar, Lack
 from .holds import calendar_of, is_for
 from .placement import in_order, is_well
+from .promises import excludes, is_of_the_kind, leaves
 
 #: Others named in one sentence; the rest is counted.
 MOST_NAMED = 3

@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from ..model import Ask, Caller, Condition, Device, Kind, State, WaitingReason, Workload, World
 from ..units import bytes_apart, format_at, format_bytes, format_seconds, format_when
 from .advice import advice
-from .calendar import window_of
 from .names import may_see_names
 from .outlook import expected_start_at, without_end
 from .placement import avoided, free_bytes, has_room, in_order, is_well, suits
+from .promises import window_of
 from .quota import Ledger, available_again_at, bind
 from .spare import spare_bytes
 from .told import NOT_SERVED, WORDS, told

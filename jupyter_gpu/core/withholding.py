@@ -5,10 +5,10 @@ from __future__ import annotations
 from ..errors import Conflict, InvalidAsk, LimitExceeded, NotFound
 from ..model import AddHold, Hold, HoldPolicy, KnowWindows, RemoveHold, Span, Window, World
 from ..units import format_when
-from .calendar import is_entitled, overlap, windows_of_holds
 from .events import Event, HoldChanged, HoldPut, HoldRemoved
 from .holds import is_attended
 from .in_the_way import named
+from .promises import is_entitled, overlap, windows_of_holds
 from .which import devices_named
 
 #: Each of their windows is looked at in each step.
