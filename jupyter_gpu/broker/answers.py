@@ -10,10 +10,10 @@ from ..core.events import (
     DeviceForgotten,
     DeviceMarked,
     Event,
-    Explained,
     HoldChanged,
     HoldPut,
     HoldRemoved,
+    OfLine,
     OfWorkload,
     PolicyLoaded,
     RecurringChanged,
@@ -60,8 +60,8 @@ def concerned(records: Sequence[Record], world: World) -> tuple[set[int], set[st
         elif isinstance(event, Submitted):
             workloads.add(event.it.id)
             everything |= event.it.is_booked
-        elif isinstance(event, Explained):
-            workloads.update(event.reasons)
+        elif isinstance(event, OfLine):
+            workloads.update(event.workloads)
         elif isinstance(event, DeviceMarked):
             devices.add(event.device)
         elif isinstance(event, _OF_EVERYTHING):

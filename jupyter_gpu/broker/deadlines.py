@@ -8,7 +8,7 @@ import logging
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from ..model import Tick, World
+from ..model import Rerank, Tick, World
 
 if TYPE_CHECKING:
     from .loop import Loop
@@ -17,6 +17,8 @@ log = logging.getLogger(__name__)
 
 #: Time alone brings something at most this late.
 TICK_SECONDS = 1.0
+#: The ranks of all who wait are made anew this often.
+RERANK_SECONDS = 3600
 #: A deadline that is near is met this closely.
 LEAST_TICK_SECONDS = 0.02
 #: After a gap like this between two ticks all renewals are counted anew.
@@ -51,6 +53,8 @@ async def tick_for_ever(loop: Loop) -> None:
         if ticked_at > before + STALL_SECONDS:
             loop.count_renewals_anew()
         with contextlib.suppress(Exception):
+            if ticked_at // RERANK_SECONDS != before // RERANK_SECONDS:
+                await loop.handle(Rerank())
             await loop.handle(Tick())
 
 

@@ -18,7 +18,7 @@ from .chains import linked, refuse_too_many_links, why_never
 from .events import Ended, Event, Submitted
 from .forecast import rank_ms
 from .impossible import refuse_the_impossible
-from .quota import use_permille
+from .recent_use import RecentUse
 
 #: Beyond ten years a length is a slip of the keyboard, and instants made with it would lose their seconds.
 LONGEST_SECONDS = 10 * 366 * 86_400
@@ -64,7 +64,7 @@ def submit(world: World, command: Submit, now: float) -> list[Event]:
         holder=command.holder,
         idempotency_key=command.idempotency_key,
     )
-    it = msgspec.structs.replace(it, rank_ms=rank_ms(it, world, use_permille(world, it.owner, it.team, now)))
+    it = msgspec.structs.replace(it, rank_ms=rank_ms(it, world, RecentUse(world, now).permille(it.owner, it.team)))
     if it.is_booked:
         refuse_what_cannot_be_kept(world, it, now)
     its = list(members(it, command)) if command.array else [it]

@@ -6,6 +6,8 @@ gives the same world for ever.
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 import msgspec
 
 from ..model import (
@@ -119,10 +121,36 @@ class Ended(OfWorkload, frozen=True, kw_only=True, tag="ended", omit_defaults=Tr
     detail: str = ""
 
 
-class Explained(Event, frozen=True, kw_only=True, tag="explained", omit_defaults=True):
-    """Why workloads wait changed. One event for a whole step: a fact of the line, not of one life."""
+class OfLine(Event, frozen=True, kw_only=True):
+    """About many who wait at once: a fact of the line, not of one life."""
+
+    @property
+    def workloads(self) -> Collection[int]:
+        """Whom it concerns."""
+        raise NotImplementedError
+
+
+class Explained(OfLine, frozen=True, kw_only=True, tag="explained", omit_defaults=True):
+    """Why workloads wait changed. One event for a whole step."""
 
     reasons: dict[int, WaitingReason]
+
+    @property
+    def workloads(self) -> Collection[int]:
+        """Whom it concerns."""
+        return self.reasons
+
+
+class Reranked(OfLine, frozen=True, kw_only=True, tag="reranked", omit_defaults=True):
+    """What is expected of work, or what its owners have used, changed, and with it their places in the line."""
+
+    #: Workload -> its rank, in ms.
+    ranks: dict[int, int]
+
+    @property
+    def workloads(self) -> Collection[int]:
+        """Whom it concerns."""
+        return self.ranks
 
 
 class DeviceAppeared(Event, frozen=True, kw_only=True, tag="device-appeared", omit_defaults=True):
@@ -217,6 +245,6 @@ class PolicyLoaded(Event, frozen=True, kw_only=True, tag="policy-loaded", omit_d
 
 AnyEvent = (
     Submitted | Granted | Started | Amended | Moved | Released | Evicted | Overdue | Requeued | Ended
-    | Explained | DeviceAppeared | DeviceMarked | DeviceForgotten | PolicyLoaded | RecurringPut | RecurringChanged
-    | RecurringRemoved | HoldPut | HoldChanged | HoldRemoved
+    | Explained | Reranked | DeviceAppeared | DeviceMarked | DeviceForgotten | PolicyLoaded | RecurringPut
+    | RecurringChanged | RecurringRemoved | HoldPut | HoldChanged | HoldRemoved
 )  # fmt: skip

@@ -1,31 +1,55 @@
-"""Expected duration, the rank that follows from it, and who is ahead. A later issue makes the expected start."""
+"""How long work is expected to run, the rank that follows from it, and when devices are expected back.
+
+Nobody knows how long a job will run, and people who say so are often wrong. So its owner's last jobs are asked: those
+of its name and size, else of its size, else all of theirs, then their team's and everybody's. Each ring of lengths
+counts by how many it has, against what the wider ones say, so that one odd run does not decide. Where its owner has
+run nothing yet, its time limit is all there is; and no job is expected to run beyond its limit.
+"""
 
 from __future__ import annotations
 
-from ..model import Kind, State, Workload, World
+from math import exp, isqrt, log
 
-#: Work that has outlived its expectation is expected to take this much longer, again and again.
-OVERRUN_SECONDS = 300
+from ..model import Kind, State, Workload, World
+from ..model.ends import OVERRUN_SECONDS, due_after
+
+#: What the wider kinds of work say counts as much as so many lengths of the narrower.
+_AS_MANY = 2
 
 
 def expected_seconds(world: World, it: Workload) -> int:
-    """How long it will hold its devices: its own limit, else what its queue expects."""
-    if it.ask.duration_seconds is not None:
-        return it.ask.duration_seconds
+    """How long it will hold its devices, in all, from its first start on; of a reservation what was bought."""
+    limit = it.ask.duration_seconds
+    if it.kind is Kind.RESERVATION and limit is not None:
+        return limit
+    said = _usual_seconds(world, it) if limit is None or world.habits.knows(it.owner) else limit
+    expected = log(max(1, said))
+    for ring in world.habits.rings_of(it):
+        expected = (ring.count * ring.log_of_mean + _AS_MANY * expected) / (ring.count + _AS_MANY)
+    seconds = max(1, round(exp(expected)))
+    return seconds if limit is None else min(limit, seconds)
+
+
+def _usual_seconds(world: World, it: Workload) -> int:
     queue = world.policy.queue(it.queue)
     return 3600 if queue is None else queue.expected_seconds
 
 
 def rank_ms(it: Workload, world: World, use_permille: int) -> int:
-    """Submission time plus a bounded multiple of the expected GPU time, weighed by the owner's decayed use.
+    """Submission time plus a bounded penalty for what it is expected to take, weighed by its owner's decayed use.
 
-    Short work passes; the bound is why long work cannot be passed for ever: whoever submits later than the bound
-    stands behind it.
+    Short work passes long work, and who has used little passes who has used much. The penalty grows with the expected
+    time and the root of the size, ever more slowly, and never reaches its bound. So nobody starves: whoever submits
+    later than the bound stands behind, whatever they ask for, and `wait_limit_seconds` of the queue lifts to the front
+    whom only the want of a fit keeps waiting.
     """
     policy = world.policy
-    expected = expected_seconds(world, it) * max(1, it.ask.devices) * policy.order_multiple
-    weighed = expected * (1000 + use_permille) // 1000
-    return round(it.submitted_at * 1000) + min(weighed, policy.order_most_seconds) * 1000
+    root_milli = isqrt(max(1, it.ask.devices) * 1_000_000)
+    weight_permille = 1000 + policy.order_use_weight * use_permille
+    cost = policy.order_multiple * expected_seconds(world, it) * root_milli * weight_permille // 1_000_000
+    bound = policy.order_most_seconds
+    penalty_ms = bound * cost * 1000 // (bound + cost) if bound + cost else 0
+    return round(it.submitted_at * 1000) + penalty_ms
 
 
 def expected_end_at(world: World, it: Workload, now: float) -> float:
@@ -36,8 +60,15 @@ def expected_end_at(world: World, it: Workload, now: float) -> float:
         return now
     if it.kind is Kind.RESERVATION and it.lease.ends_at is not None:
         return max(now, it.lease.ends_at) + world.policy.reservation_grace_seconds
-    end = it.lease.granted_at + expected_seconds(world, it)
-    return end if end > now else now + OVERRUN_SECONDS
+    return max(now, due_after(it, now))
+
+
+def expected_left_seconds(world: World, it: Workload) -> float:
+    """How long a job will run from now on, of which earlier attempts have done a part."""
+    expected, done = expected_seconds(world, it), it.worked_seconds - it.repeated_seconds
+    left = expected - done if expected > done else max(OVERRUN_SECONDS, done / 2)
+    limit = it.ask.duration_seconds
+    return left if limit is None else min(left, limit)
 
 
 def known_end_at(world: World, it: Workload, now: float) -> float | None:

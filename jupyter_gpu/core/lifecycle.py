@@ -34,6 +34,7 @@ from .events import (
     RecurringRemoved,
     Released,
     Requeued,
+    Reranked,
     Started,
     Submitted,
 )  # fmt: skip
@@ -88,10 +89,8 @@ def evolve(world: World, event: Event) -> None:
         known = world.workloads.get(event.it.id)
         next_state(_NEW if known is None else known.state, Submitted)
         world.put_workload(event.it)
-    elif isinstance(event, Explained):
-        for id_, reason in event.reasons.items():
-            if world.workloads[id_].state is State.QUEUED:
-                world.put_workload(_replace(world.workloads[id_], waiting=reason))
+    elif isinstance(event, Explained | Reranked):
+        _of_line(world, event)
     elif isinstance(event, RecurringPut):
         world.put_recurring(event.it)
     elif isinstance(event, RecurringChanged):
@@ -113,6 +112,14 @@ def fold(world: World, events: Iterable[Event]) -> World:
 
 
 _replace = msgspec.structs.replace
+
+
+def _of_line(world: World, event: Explained | Reranked) -> None:
+    """All at once: who has left the line meanwhile is none of them any more."""
+    queued = [it for it in map(world.workloads.__getitem__, event.workloads) if it.state is State.QUEUED]
+    for it in queued:
+        change = {"waiting": event.reasons[it.id]} if isinstance(event, Explained) else {"rank_ms": event.ranks[it.id]}
+        world.put_workload(_replace(it, **change))
 
 
 def _recurring_changed(it: Recurring, event: RecurringChanged) -> Recurring:
@@ -237,8 +244,16 @@ def _requeued(it: Workload, event: Requeued) -> Workload:
     changes["learnt_grace"] = learnt(it)
     return _replace(
         _replace(_cleared(it), **changes), waiting=WaitingReason.DEVICES, back_off_until=event.back_off_until,
-        paused=it.paused or event.paused, detail=event.detail,
+        paused=it.paused or event.paused, detail=event.detail, worked_seconds=_worked_seconds(it, event.at),
     )  # fmt: skip
+
+
+def _worked_seconds(it: Workload, at: float) -> float:
+    """How long its attempts held devices, with the one that is over now."""
+    if it.lease is None:
+        return it.worked_seconds
+    end = at if it.released_at is None else it.released_at
+    return it.worked_seconds + max(0.0, end - it.lease.granted_at)
 
 
 def _avoiding(it: Workload, until: float, at: float) -> dict[str, object]:
@@ -255,7 +270,7 @@ def _ended(it: Workload, event: Ended) -> Workload:
     return _replace(
         it, lease=None, previous_devices=it.previous_devices if it.lease is None else it.lease.devices, active_at=None,
         yield_by=None, waiting=None, paused=False, unmet=(), end=event.end, ended_at=event.at,
-        detail=event.detail or it.detail,
+        detail=event.detail or it.detail, worked_seconds=_worked_seconds(it, event.at),
     )  # fmt: skip
 
 

@@ -17,6 +17,7 @@ from ..model import (
     Holder,
     Kind,
     Outcome,
+    Rerank,
     SeeAboveShare,
     SeeCondition,
     SeeDevices,
@@ -43,15 +44,20 @@ from .events import (
     Evicted,
     Overdue,
     Released,
+    Reranked,
     Started,
 )  # fmt: skip
+from .forecast import rank_ms
 from .placement import is_mig, why_not_shared
+from .recent_use import RecentUse
 from .told import WORDS, above_its_part, what_it_used
 from .verdict import verdict
 from .victims import grace_seconds
 from .withholding import see_windows
 
 _SAME = msgspec.UNSET
+#: A place in line that differs by less is the same.
+_LEAST_CHANGE_MS = 60_000
 
 
 def marked(
@@ -278,6 +284,16 @@ def see_probe(world: World, command: SeeProbe, now: float) -> list[Event]:
     ]
     events.append(verdict(world, it, now))
     return events
+
+
+def rerank(world: World, command: Rerank, now: float) -> list[Event]:  # noqa: ARG001 - one shape for all the rules
+    """New ranks for those whose rank would be another by now, by more than it matters."""
+    recent, ranks = RecentUse(world, now), dict[int, int]()
+    for it in world.queued():
+        rank = rank_ms(it, world, recent.permille(it.owner, it.team))
+        if abs(rank - it.rank_ms) >= _LEAST_CHANGE_MS:
+            ranks[it.id] = rank
+    return [Reranked(at=now, ranks=ranks)] if ranks else []
 
 
 def tick(world: World, command: Tick, now: float) -> list[Event]:  # noqa: ARG001 - one shape for all the rules

@@ -12,8 +12,6 @@ from collections.abc import Callable
 from heapq import heappop, heappush
 
 from ..model import (
-    Ask,
-    Condition,
     EvictionReason,
     Kind,
     Lease,
@@ -24,10 +22,11 @@ from ..model import (
 )
 from ..model.lanes import Lane, LineKey, Part, lane_of
 from .events import Event, Evicted, Explained, Granted
-from .forecast import expected_end_at, expected_seconds
+from .forecast import expected_left_seconds, expected_seconds
+from .held_back import HeldBack, blocked_reason
 from .holds import Kept, is_entitled
 from .lifecycle import evolve
-from .placement import Room, avoided, suits
+from .placement import Room, avoided
 from .quota import NO_CLASSES, Binding, Ledger
 from .victims import Victims, is_in_overtime, is_protected
 
@@ -67,9 +66,8 @@ class _Step:
         self.changed: dict[int, WaitingReason] = {}
         #: Array -> how many of it get devices that are being made free.
         self.to_come: Counter[int] = Counter()
-        self.heads: set[tuple[str | None, str | None, bool, tuple[str, ...]]] = set()
+        self.held_back = HeldBack(world, self.kept, now)
         self._victims: Victims | None = None
-        self._ends: list[tuple[float, Workload]] | None = None
 
     def _record(self, event: Event) -> None:
         evolve(self.world, event)
@@ -278,6 +276,7 @@ class _Step:
             granted_at=self.now,
             memory_bytes=it.ask.memory_bytes,
             ends_at=None if seconds is None else self.now + seconds,
+            expected_end_at=None if it.kind is Kind.RESERVATION else self.now + expected_left_seconds(self.world, it),
             attach_by=None if comes_by_itself else self.now + self.world.policy.attach_seconds,
         )
         self._record(Granted(at=self.now, workload=it.id, lease=lease))
@@ -344,50 +343,10 @@ class _Step:
     # -- 5 hold back
 
     def _hold_back(self, it: Workload) -> WaitingReason:
-        """Give the first blocked workload of each kind of device a start, which later ones must not delay."""
-        kind = (it.ask.pool, it.ask.device_class, it.ask.memory_bytes is None, it.ask.on)
-        if kind not in self.heads:
-            self.heads.add(kind)
-            if self._has_some(it.ask):
-                self._promise_a_start(it)
+        self.held_back.consider(it, self._room)
         if self.kept.holds and self._room(it, heed_holds=False).fits:
             return WaitingReason.HOLD
-        return self._blocked_reason(it.ask)
-
-    def _has_some(self, ask: Ask) -> bool:
-        """Whether a device of the kind is free, so that there is something to hold back."""
-        layout, free = self.world.layout, self.world.stock.free
-        return any(suits(shelf.sort.sample, ask) for shelf in free if not ask.on) or any(
-            suits(device, ask)
-            for device in (*layout.shareable, *(it for some in free.values() for it in some if ask.on))
-        )
-
-    def _blocked_reason(self, ask: Ask) -> WaitingReason:
-        """Devices, unless none of the kind is there any more (engine) or none of them can be read (driver)."""
-        if ask.on:
-            conditions = {it.condition for it in self.world.devices.values() if suits(it, ask)}
-        else:
-            sorts = self.world.layout.sorts.items()
-            conditions = {condition for sort, found in sorts if suits(sort.sample, ask) for condition in found}
-        if conditions <= {Condition.LOST}:
-            return WaitingReason.ENGINE
-        return WaitingReason.DRIVER if conditions <= {Condition.LOST, Condition.UNREADABLE} else WaitingReason.DEVICES
-
-    def _promise_a_start(self, it: Workload) -> None:
-        """Nothing is kept idle for what would not fit even on an empty machine."""
-        room = self._room(it)
-        for end, holder in self._expected_ends():
-            if room.leave(holder).fits:
-                # Past its limit of waiting nothing may start where it waits, however short: ends are only expected.
-                start = self.now if it.lifted else end
-                self.kept.hold_back(room.place(it.previous_devices) or (), start, it.priority)
-                return
-
-    def _expected_ends(self) -> list[tuple[float, Workload]]:
-        if self._ends is None:
-            ends = [(expected_end_at(self.world, it, self.now), it) for it in self.world.holders()]
-            self._ends = sorted(ends, key=lambda pair: (pair[0], pair[1].id))
-        return self._ends
+        return blocked_reason(self.world, it.ask)
 
     def clear_the_holds(self) -> None:
         """Give notice, a grace early, to what must leave a device before a hold begins."""

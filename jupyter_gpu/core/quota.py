@@ -12,12 +12,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator
 
-from ..model import BUCKET_SECONDS, USAGE_SECONDS, Kind, Workload, World
+from ..model import BUCKET_SECONDS, Kind, Workload, World
 from ..model.usage import UsageKey
 from .bounds import HOUR_MS, NO_CLASSES, NO_LIMIT, Allowance, Binding, Bounds, Key, bind, bounds_of
 from .shares import Shares
 
-__all__ = ["HOUR_MS", "NO_CLASSES", "Allowance", "Binding", "Ledger", "available_again_at", "bind", "use_permille"]
+__all__ = ["HOUR_MS", "NO_CLASSES", "Allowance", "Binding", "Ledger", "available_again_at", "bind"]
 
 
 def available_again_at(
@@ -43,27 +43,6 @@ def available_again_at(
         if excess < 0:
             return float((bucket + 1) * BUCKET_SECONDS + rule.window_seconds)
     return None
-
-
-def use_permille(world: World, owner: str, team: str, now: float) -> int:
-    """The decayed use of an owner and of their team, each as a part of everybody's, in thousandths: the mean of both.
-
-    Use counts half after each half-life. It is summed by the day, since the order of a line needs no more.
-    """
-    today = int(now) // 86_400
-    half_life = world.policy.half_life_seconds
-
-    def decayed(days: dict[int, int]) -> int:
-        return sum(
-            max(0, used) >> min(60, (today - day) * 86_400 // half_life)
-            for day, used in days.items()
-            if 0 <= today - day <= USAGE_SECONDS // 86_400
-        )
-
-    days = world.days()
-    total = decayed(days.get(("", ""), {}))
-    mine = decayed(days.get(("user", owner), {})) + decayed(days.get(("team", team), {}))
-    return mine * 500 // total if total else 0
 
 
 def _price_ms(it: Workload) -> int:

@@ -155,6 +155,10 @@ class Tick(Command, frozen=True, kw_only=True, tag=True, omit_defaults=True):
     """Time passed: time limits, no-shows, overdue graces, waits past their limit; then a step of the planner."""
 
 
+class Rerank(Command, frozen=True, kw_only=True, tag=True, omit_defaults=True):
+    """The ranks of all who wait are made anew, by what is known by now. It comes once an hour."""
+
+
 class LoadPolicy(Command, frozen=True, kw_only=True, tag=True, omit_defaults=True):
     """The admin's rules changed; it never stops the queue and never drops a lease."""
 

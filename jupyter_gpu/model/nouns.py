@@ -61,6 +61,8 @@ class Lease(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     #: The part of each device; None is the whole device.
     memory_bytes: int | None = None
     ends_at: float | None = None
+    #: Of a job: when it is expected to be over, by what was known at the grant.
+    expected_end_at: float | None = None
     attach_by: float | None = None
 
 
@@ -178,6 +180,8 @@ class Workload(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     recurring: int | None = None
     #: Work that attempts of it did and later ones had to do again, all together.
     repeated_seconds: float = 0.0
+    #: How long its attempts held devices, all together.
+    worked_seconds: float = 0.0
     #: The client's own key: the same key from the same owner is the same workload.
     idempotency_key: str | None = None
 

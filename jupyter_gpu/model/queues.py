@@ -131,7 +131,7 @@ TRAINING = QueuePolicy(
     kinds=(Kind.JOB,),
     preemptible=True,
     protected_seconds=600,
-    wait_limit_seconds=86_400,
+    wait_limit_seconds=4 * 86_400,
     expected_seconds=4 * 3600,
 )
 DEFERRED = QueuePolicy(

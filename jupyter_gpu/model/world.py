@@ -13,6 +13,8 @@ from bisect import bisect_left, insort
 from collections.abc import Iterable, Iterator, Mapping
 
 from .devices import Device, Reading, Use, Wrong
+from .ends import Ends
+from .habits import Habits
 from .holds import Hold
 from .jobs import Progress
 from .lanes import Lanes, LineKey, lane_or_none, line_key
@@ -36,38 +38,10 @@ class World:
     """Workloads, devices and use, with derived indices that always agree with them."""
 
     __slots__ = (
-        "booked",
-        "by_day",
-        "children",
-        "devices",
-        "ended",
-        "ended_weight",
-        "groups",
-        "held",
-        "holds",
-        "keys",
-        "lanes",
-        "last_id",
-        "leases",
-        "line",
-        "links_by",
-        "live",
-        "live_by",
-        "members",
-        "policy",
-        "progress",
-        "queued_by",
-        "readings",
-        "recurring",
-        "revision",
-        "runs",
-        "stock",
-        "sums",
-        "usage",
-        "uses",
-        "workloads",
-        "wrong",
-        "yielding",
+        "booked", "by_day", "children", "devices", "ended", "ended_weight", "ends", "groups", "habits", "held",
+        "holds", "keys", "lanes", "last_id", "leases", "line", "links_by", "live", "live_by", "members", "policy",
+        "progress", "queued_by", "readings", "recurring", "revision", "runs", "stock", "sums", "usage", "uses",
+        "workloads", "wrong", "yielding",
     )  # fmt: skip
 
     def __init__(self, policy: Policy | None = None) -> None:
@@ -92,6 +66,7 @@ class World:
         self.live: dict[int, None] = {}
         #: Those of them that yield.
         self.yielding: dict[int, None] = {}
+        self.ends = Ends()
         #: How many of them there are, by kind and priority.
         self.live_by: dict[tuple[Kind, int], int] = {}
         #: The free devices, by where they stand.
@@ -117,6 +92,7 @@ class World:
         self.booked: dict[int, None] = {}
         #: Owner -> how many of theirs are queued.
         self.queued_by: dict[str, int] = {}
+        self.habits = Habits()
         #: As `usage`, but how many devices are held now.
         self.held: dict[UsageKey, int] = {}
         #: Of the devices that jobs hold: how many run, the sum of their grants, and what those over now ran, in ms.
@@ -136,13 +112,14 @@ class World:
         other.line, other.live, other.ended = self.line.copy(), self.live.copy(), self.ended.copy()
         other.ended_weight = self.ended_weight
         other.yielding, other.live_by = self.yielding.copy(), self.live_by.copy()
-        other.stock = self.stock.copy()
+        other.stock, other.ends = self.stock.copy(), self.ends.copy()
         other.leases, other.keys = self.leases.copy(), self.keys.copy()
         other.lanes, other.queued_by = self.lanes.copy(), self.queued_by.copy()
         other.children, other.members = self.children.copy(), self.members.copy()
         other.links_by = self.links_by.copy()
         other.recurring = self.recurring.copy()
         other.holds, other.booked = self.holds.copy(), self.booked.copy()
+        other.habits = self.habits.copy()
         other.sums = self.sums  # each sum names the buckets that it is of, so it is never wrong for another world
         other.by_day = self.days().copy()
         return other
@@ -180,6 +157,7 @@ class World:
             self._join_the_line(workload)
         elif workload.state is State.ENDED:
             self.ended[workload.id] = weight
+            self.habits.learn(workload)
             self.ended_weight += weight
         else:
             self._hold_devices(workload)
@@ -225,6 +203,7 @@ class World:
 
     def _hold_devices(self, workload: Workload) -> None:
         self.live[workload.id] = None
+        self.ends.put(workload)
         if workload.state is State.YIELDING:
             self.yielding[workload.id] = None
         self._count_live(workload, 1)
@@ -237,6 +216,7 @@ class World:
 
     def _give_devices_back(self, workload: Workload) -> None:
         del self.live[workload.id]
+        self.ends.drop(workload.id)
         self.yielding.pop(workload.id, None)
         self._count_live(workload, -1)
         for uuid in workload.lease.devices if workload.lease is not None else ():
@@ -251,6 +231,7 @@ class World:
 
     def _hold_on(self, before: Workload, workload: Workload) -> None:
         """The same devices, in another state or otherwise held."""
+        self.ends.put(workload)
         if workload.state is State.YIELDING:
             self.yielding[workload.id] = None
         if before.released_at != workload.released_at:

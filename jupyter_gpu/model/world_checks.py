@@ -55,10 +55,12 @@ def _index_problems(world: World) -> list[str]:
         broken.append("the index of what is held does not agree with the leases")
     if fresh.lanes != world.lanes or fresh.queued_by != world.queued_by:
         broken.append("the lanes do not agree with the queued workloads")
-    if fresh.stock != world.stock or (set(fresh.yielding), fresh.live_by) != (
+    if (fresh.stock, fresh.ends) != (world.stock, world.ends) or (set(fresh.yielding), fresh.live_by) != (
         set(world.yielding), world.live_by
     ):  # fmt: skip
         broken.append("what is free, or yields, does not agree with the leases and the devices")
+    if fresh.habits != world.habits:
+        broken.append("what is remembered of how long work ran does not agree with the workloads")
     mine = (world.children, world.members, world.links_by)
     if (fresh.children, fresh.members, fresh.links_by) != mine:
         broken.append("what waits for others' ends, or runs of an array, does not agree with the workloads")

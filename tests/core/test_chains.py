@@ -393,7 +393,7 @@ def test_the_limit_of_waiting_does_not_run_while_a_job_waits_for_others():
     first = play.running()
     child = play.job(after=after(first))
 
-    play.later(3 * DAY)
+    play.later(5 * DAY)
     assert not play[child].lifted
     play.do(Chain(workload=child, by="ada"))
     play.later(1)

@@ -118,8 +118,8 @@ def test_preemptible_work_may_fill_until_the_first_of_a_higher_queue_can_start()
 
 def test_past_its_limit_of_waiting_nothing_starts_where_the_first_waits():
     """Expected ends are only expected; after the limit the first is not passed at all."""
-    play, head = head_waits(seconds=3 * DAY)
-    play.later(DAY + 1)
+    play, head = head_waits(seconds=30 * DAY)
+    play.later(4 * DAY + 1)
     assert play[head].lifted
 
     assert play.waiting(play.job("cleo", seconds=1)) is WaitingReason.DEVICES

@@ -565,6 +565,7 @@ def test_waiting_past_the_limit_lifts_to_the_front_of_its_queue():
     later = play.job("dan", not_before=BEGIN + DAY)
 
     assert play.later(DAY) == [f"explained {later}:devices"]
+    assert play.later(3 * DAY) == []
     assert play.later(1) == [f"amended {waits}"]
     assert play.later(1) == []
     assert play[waits].lifted

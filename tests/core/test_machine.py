@@ -114,9 +114,10 @@ def join_mig_devices(patch):
 
 def ignore_the_hand(patch):
     """Who names devices gets others."""
-    before = placement.suits
-    for room in (placement, planner):
-        patch.setattr(room, "suits", lambda device, ask: before(device, replace(ask, on=())))
+    before = placement.Room.__init__
+    patch.setattr(
+        placement.Room, "__init__", lambda self, world, ask, **words: before(self, world, replace(ask, on=()), **words)
+    )
 
 
 def go_back_to_where_it_died(patch):

@@ -39,19 +39,20 @@ def test_short_work_passes_long_work():
     assert line(play) == [short, long]
 
 
-def test_size_counts_like_length():
-    """What is expected is GPU time: eight devices for an hour are eight hours."""
+def test_size_counts_by_its_root():
+    """Four devices for an hour count like one for two hours: wide work pays for its width, but not all of it."""
     play = full(8)
-    wide, narrow = play.job(devices=8, seconds=HOUR), play.job(devices=1, seconds=7 * HOUR)
+    wide = play.job(devices=4, seconds=HOUR)
+    long, short = play.job(seconds=2 * HOUR + 60), play.job(seconds=2 * HOUR - 60)
 
-    assert line(play) == [narrow, wide]
+    assert line(play) == [short, wide, long]
 
 
 def test_long_work_cannot_be_passed_for_ever():
-    """Its handicap is bounded by a day: who comes a day later stands behind it, however short."""
+    """Its penalty never reaches its bound: who comes so much later stands behind it, however short."""
     play = full()
-    long = play.job(seconds=100 * DAY)
-    play.now += DAY + 2
+    long = play.job(devices=1, seconds=3000 * DAY)
+    play.now += Policy().order_most_seconds
     short = play.job(seconds=1)
 
     assert line(play) == [long, short]
@@ -93,7 +94,7 @@ def test_lifted_goes_before_all_of_its_queue_and_no_further():
     play.now += HOUR
     short = play.job("bob", seconds=60)
     assert line(play) == [short, long]
-    play.later(DAY)
+    play.later(4 * DAY)
     interactive = play.reservation()
 
     assert play[long].lifted
@@ -111,16 +112,18 @@ def test_an_operator_moves_one_workload():
 
 @pytest.mark.parametrize("multiple", [0, 1, 4])
 def test_the_multiple_says_what_a_second_of_work_is_worth(multiple):
-    """Zero is first come, first served."""
-    play = Play(1, Policy(order_multiple=multiple))
+    """Zero is first come, first served; what is long beside the bound counts ever less."""
+    bound = 100 * HOUR
+    play = Play(1, Policy(order_multiple=multiple, order_most_seconds=bound))
     play.running("zoe")
     job = play.job(seconds=HOUR)
 
-    assert play[job].rank_ms == (BEGIN + multiple * HOUR) * 1000
+    cost = multiple * HOUR
+    assert play[job].rank_ms == BEGIN * 1000 + bound * cost * 1000 // (bound + cost)
 
 
-def test_the_order_does_not_change_with_time():
-    """Rank is fixed at submission, so the line is kept and not sorted."""
+def test_the_order_does_not_change_with_time_alone():
+    """Ranks are made anew only by the word that comes once an hour, so the line is kept and not sorted."""
     play = full()
     ids = [play.job(seconds=seconds) for seconds in (7 * HOUR, 60, HOUR)]
     before = line(play)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from jupyter_gpu.core.moment import Moment
-from jupyter_gpu.core.quota import Ledger, available_again_at, bind, use_permille
+from jupyter_gpu.core.quota import Ledger, available_again_at, bind
+from jupyter_gpu.core.recent_use import RecentUse
 from jupyter_gpu.core.status import quota_views
 from jupyter_gpu.errors import LimitExceeded
 from jupyter_gpu.model import (
@@ -325,7 +326,7 @@ def test_decayed_use_halves_and_counts_owner_and_team():
         play.exit(job)
 
     def part(owner: str, team: str, later: float = 0) -> int:
-        return use_permille(play.world, owner, team, play.now + later)
+        return RecentUse(play.world, play.now + later).permille(owner, team)
 
     assert (part("ada", "vision"), part("bob", "vision"), part("dan", "everyone")) == (500, 250, 0)
     job = play.running("ada")

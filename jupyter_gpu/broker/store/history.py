@@ -30,7 +30,7 @@ _WHICH_DEVICES = frozenset({tag_of(DeviceAppeared), tag_of(DeviceForgotten)})
 _EVENTS_AFTER = "SELECT number, policy, body FROM events WHERE number > ? ORDER BY number LIMIT ?"
 #: What is long in an event, a script or an environment, stays on the disk.
 _TOUCHED_SINCE = """
-    SELECT number, policy, kind, workload, CASE kind WHEN 'explained' THEN body END FROM events
+    SELECT number, policy, kind, workload, CASE WHEN kind IN ('explained', 'reranked') THEN body END FROM events
     WHERE number >= ? ORDER BY number LIMIT ?
 """
 _EVENTS_OF = "SELECT number, policy, body FROM events WHERE workload = ? AND number > ? ORDER BY number LIMIT ?"

@@ -12,10 +12,10 @@ from ...core.events import (
     DeviceForgotten,
     DeviceMarked,
     Event,
-    Explained,
     HoldChanged,
     HoldPut,
     HoldRemoved,
+    OfLine,
     OfWorkload,
     RecurringChanged,
     RecurringPut,
@@ -88,11 +88,11 @@ def workload_of(event: Event) -> int | None:
 
 
 def workloads_of(workload: int | None, body: str | None) -> Iterable[int]:
-    """As `workload_of`, and those of an explained event, from its columns; of others no body is needed."""
+    """As `workload_of`, and those of an event of the line, from its columns; of others no body is needed."""
     if workload is not None:
         return (workload,)
     event = None if body is None else decode_event(body)
-    return event.reasons if isinstance(event, Explained) else ()
+    return event.workloads if isinstance(event, OfLine) else ()
 
 
 def event_row(record: Record) -> Row:
@@ -132,8 +132,8 @@ def touched_workloads(records: Iterable[Record]) -> dict[int, int]:
     """Workload -> the number of the last event that changed it."""
     touched: dict[int, int] = {}
     for record in records:
-        if isinstance(record.event, Explained):
-            touched.update(dict.fromkeys(record.event.reasons, record.number))
+        if isinstance(record.event, OfLine):
+            touched.update(dict.fromkeys(record.event.workloads, record.number))
         else:
             id_ = workload_of(record.event)
             if id_ is not None:

@@ -94,7 +94,9 @@ _TO_RETIRE = """
     SELECT id FROM workloads WHERE state = 'ended' AND ended_at < ? AND changed < ? ORDER BY changed LIMIT ?
 """
 _RETIRE_REASONS = """
-    DELETE FROM events WHERE number IN (SELECT number FROM events WHERE number < ? AND kind = 'explained' LIMIT ?)
+    DELETE FROM events WHERE number IN (
+        SELECT number FROM events WHERE number < ? AND kind IN ('explained', 'reranked') LIMIT ?
+    )
 """
 _LIVING = "SELECT body FROM workloads WHERE state IN ('queued', 'active', 'yielding') ORDER BY changed, id"
 _NEWEST_ENDED = "SELECT body FROM workloads WHERE state = 'ended' ORDER BY changed DESC LIMIT ?"
