@@ -180,10 +180,17 @@ class Replay:
 
     def _decide(self, command: Command) -> None:
         """One command; what is granted begins to run, and who must yield leaves at once."""
-        now = float(self._origin_at + self._now)
-        self._take_in(step(self.world, command, now), now)
+        self._tell(command)
+        self._let_leave()
+
+    def _let_leave(self) -> None:
+        """However many must: one after another, and also those who must because of it."""
         while self._leaving:
             self._leave(self._leaving.pop())
+
+    def _tell(self, command: Command) -> None:
+        now = float(self._origin_at + self._now)
+        self._take_in(step(self.world, command, now), now)
 
     def _take_in(self, events: list[Event], now: float) -> None:
         for event in events:
@@ -258,6 +265,7 @@ class Replay:
                 continue
             self._close(ending.workload, it)
             self._tell_the_end(ending.workload, it, _DONE)
+            self._let_leave()
 
     def _close(self, id_: int, it: _Job, *, is_over: bool = True) -> None:
         self.runs.spans.append((it.number, it.begin, self._now))
@@ -270,10 +278,10 @@ class Replay:
 
     def _tell_the_end(self, id_: int, it: _Job, outcome: Outcome) -> None:
         if it.is_reservation:
-            self._decide(Release(workload=id_, by="replay"))
-            self._decide(SeeProbe(workload=id_))
+            self._tell(Release(workload=id_, by="replay"))
+            self._tell(SeeProbe(workload=id_))
             return
-        self._decide(SeeExited(workload=id_, attempt=it.attempt, outcome=outcome, clear=True))
+        self._tell(SeeExited(workload=id_, attempt=it.attempt, outcome=outcome, clear=True))
 
     def _leave(self, id_: int) -> None:
         """It saves nothing more than it had saved: the notice is as short as can be."""

@@ -21,6 +21,15 @@ def test_a_job_that_must_yield_goes_on_from_its_last_checkpoint():
     assert figures(runs).lost_gpu_hours == 160 / 3600
 
 
+def test_however_many_must_yield_at_once_they_all_do():
+    """Three hundred GPUs, each with a job of its own, and one that wants them all."""
+    many = jobs(*((0, 1, 1000) for _ in range(300)), queue="deferred")
+    runs = ours([*many, *jobs((500, 300, 100), queue="training")], [300])
+
+    assert (300, 500, 600) in runs.spans
+    assert runs.preemptions == 300
+
+
 def test_without_checkpoints_all_is_done_again():
     """And where a start costs nothing, nothing else."""
     line = [*jobs((0, 1, 1000), queue="deferred"), *jobs((700, 1, 100), queue="training")]
