@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import msgspec
@@ -17,18 +17,24 @@ from .model import Policy
 from .units import parse_bytes, parse_seconds
 
 
-def read_policy(settings: Mapping[str, Any]) -> Policy:
-    """Make the policy of what was configured. Raises InvalidAsk that names the setting which cannot be meant."""
-    plain = {name: _with_units(name, value, name) for name, value in settings.items()}
+def read_policy(settings: Mapping[str, Any], where: Callable[[str], str] = lambda problem: problem) -> Policy:
+    """Make the policy of what was configured. Raises InvalidAsk that names the setting which cannot be meant.
+
+    `where` puts before a fault where it stands (`policy_lines.where_in`).
+    """
     try:
+        plain = {name: _with_units(name, value, name) for name, value in settings.items()}
         policy = msgspec.convert(plain, Policy, strict=True)
     except msgspec.ValidationError as error:
-        raise InvalidAsk(f"the policy cannot be meant: {error}{_remedy(str(error))}", hint=_HINT) from None
+        said = where(f"{error}{_remedy(str(error))}")
+        raise InvalidAsk(f"the policy cannot be meant: {said}", hint=_HINT) from None
+    except InvalidAsk as error:
+        raise InvalidAsk(where(error.message), hint=error.hint) from None
     unknown = sorted(set(plain) - set(Policy.__struct_fields__))
     known = Policy.__struct_fields__
     problems = [f"{name}: there is no such setting{_nearest(name, known)}" for name in unknown] + policy.problems()
     if problems:
-        raise InvalidAsk("the policy cannot be meant: " + "; ".join(problems), hint=_HINT)
+        raise InvalidAsk("the policy cannot be meant: " + "; ".join(map(where, problems)), hint=_HINT)
     return policy
 
 

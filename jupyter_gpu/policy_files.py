@@ -16,8 +16,8 @@ from .policy_lines import where_in
 
 #: What may be set of a broker: the traits of `broker.app.GpuBroker`, which no face imports. A test compares both.
 SETTINGS = (
-    "account_of_user", "alert_command", "answer_yes", "config_file", "devices_folder", "generate_config", "hosts", "hub",
-    "hub_cache_seconds", "hub_socket_scopes", "idle_seconds", "isolation", "listen", "lock_file", "log_datefmt",
+    "account_of_user", "alert_command", "answer_yes", "config_file", "devices_folder", "generate_config", "hosts",
+    "hub", "hub_cache_seconds", "hub_socket_scopes", "idle_seconds", "isolation", "listen", "lock_file", "log_datefmt",
     "log_format", "log_level", "logging_config", "notify_command", "policy", "ready_fd", "runtime_dir", "show_config",
     "show_config_json", "simulated_devices", "simulated_memory", "state_dir", "system", "tokens",
 )  # fmt: skip

@@ -25,6 +25,7 @@ from .. import __version__, paths
 from ..errors import GpuError, InvalidAsk
 from ..model import Policy
 from ..policies import read_policy
+from ..policy_lines import where_in
 from ..units import parse_bytes
 from .locks import Lock
 from .settings import refuse_unknown, settings_of
@@ -225,7 +226,7 @@ class GpuBroker(JupyterApp):
 
     def read_policy(self) -> Policy:
         """The policy of the traits as they stand."""
-        return read_policy(self.policy)
+        return read_policy(self.policy, where_in(self.loaded_config_files))
 
     def read_policy_anew(self) -> Policy:
         """The policy of the files as they stand now; what has left them is in force no more."""

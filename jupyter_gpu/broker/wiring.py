@@ -12,6 +12,7 @@ import time
 from typing import TYPE_CHECKING
 
 from .. import __version__, paths
+from ..core.policy_check import check
 from ..core.unmet import unmet_rules
 from ..errors import Conflict, GpuError, InvalidAsk
 from ..model import API_VERSION, BrokerView, LoadPolicy
@@ -24,6 +25,7 @@ from .listen import Doors
 from .locks import Lock
 from .loop import Loop
 from .notify import Notifier
+from .policing import PolicyTold, tell_of_waits
 from .progress import ProgressReader
 from .reconcile import Reconciler
 from .retention import tidy
@@ -62,6 +64,7 @@ class Broker:
         self._reloading: asyncio.Future[None] | None = None
         self._service: Service | None = None
         self._notifier: Notifier | None = None
+        self._policy_told: PolicyTold | None = None
         # A hub leads each of its services into a session of its own. Without the hub nobody would end this one, and
         # the next hub's could have neither its port nor its devices.
         self._parent = os.getppid() if app.hub and os.getsid(0) == os.getpid() else None
@@ -226,11 +229,16 @@ class Broker:
     async def _reload(self, loop: Loop) -> None:
         """Read the config again. What cannot be meant is told and changes nothing; the queue goes on either way."""
         try:
-            await loop.handle(LoadPolicy(policy=self._app.read_policy_anew()))
+            policy = self._app.read_policy_anew()
+            view = check(loop.world, policy, loop.now())
+            told = self._policy_told = self._policy_told or PolicyTold(loop.alerts)
+            told.will_load(view)
+            await loop.handle(LoadPolicy(policy=policy))
         except GpuError as error:
             log.error("the policy was not reloaded: %s", error.message)  # noqa: TRY400 - a sentence, no traceback
         else:
             log.info("the policy was reloaded")
+            told.has_loaded(view, loop.world, loop.now())
             for sentence in unmet_rules(loop.world):
                 log.warning("%s", sentence)
 
@@ -250,6 +258,9 @@ class Broker:
     async def _keep_house(self, api: Api, doors: Doors) -> None:
         """Now and then: that we can be found, that the disk has room, and that nothing stays that nobody needs."""
         api.room.tell(api.loop.alerts)
+        tell_of_waits(api.loop.alerts, api.loop.world, api.loop.now())
+        if self._policy_told is not None:
+            self._policy_told.look(api.loop.world)
         if self._notifier is not None:
             await self._notifier.keep_up()
         try:

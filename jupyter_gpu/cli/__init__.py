@@ -68,6 +68,7 @@ VERBS: dict[str, dict[str, tuple[str, str]]] = {
         "drain": ("operate", "Cordon GPUs, and ask the work on them to yield."),
         "forget": ("operate", "List lost GPUs no more."),
         "hold": ("holds", "List, add or remove holds: for courses, for teams, for maintenance."),
+        "policy": ("policy", "Show the rules in force, or what others would change."),
         "broker": ("operate", "Show, start or stop the broker."),
         "doctor": ("doctor", "Check what could be wrong, and say what helps."),
         "completion": ("operate", "Print what makes your shell complete these commands."),

@@ -16,6 +16,9 @@ from ..model import (
     HoldBody,
     HoldView,
     PastJob,
+    Policy,
+    PolicyCheckView,
+    PolicyView,
     ProgressPage,
     RecurringBody,
     RecurringView,
@@ -25,7 +28,7 @@ from ..model import (
     SubmitBody,
     WorkloadView,
 )
-from . import hold_calls
+from . import hold_calls, policy_calls
 from . import job_calls as calls
 from .calls import Call
 
@@ -96,6 +99,14 @@ class AsksOfJobs:
             found += page.items
             after = page.next
         return tuple(found)
+
+    def policy(self) -> PolicyView:
+        """The rules in force; for operators."""
+        return self._send(policy_calls.policy())
+
+    def check_policy(self, wanted: Policy) -> PolicyCheckView:
+        """What would change, for whom, if these rules were loaded now; for operators. Nothing of it happens."""
+        return self._send(policy_calls.check_policy(wanted))
 
     def recurring(self) -> tuple[RecurringView, ...]:
         """Your recurring jobs; an operator sees all."""

@@ -31,6 +31,7 @@ from .commands import (
     Pause,
     Release,
     Reprioritise,
+    Rerank,
     SeeAboveShare,
     SeeCondition,
     SeeDevices,
@@ -63,7 +64,6 @@ from .documents import (
     Notice,
     ProfileView,
     QuotaPage,
-    QuotaView,
     Renewal,
     ServerView,
     Status,
@@ -109,7 +109,9 @@ from .lanes import line_key
 from .nouns import Ask, Caller, Holder, LearntGrace, Lease, Outcome, Scope, Workload
 from .offers import OfferPage, OfferView
 from .policy import BUCKET_SECONDS, USAGE_SECONDS, Policy
+from .policy_views import BoundChange, PolicyAffected, PolicyBody, PolicyCheckView, PolicyEffect, PolicyView
 from .queues import EACH, HoldPolicy, Profile, QueuePolicy, QuotaRule
+from .quota_views import QuotaView
 from .recurring import (
     MOST_MISSED,
     AddRecurring,
@@ -146,6 +148,7 @@ __all__ = [
     "Ask",
     "AttemptPage",
     "AttemptView",
+    "BoundChange",
     "BrokerView",
     "Caller",
     "Cancel",
@@ -210,6 +213,11 @@ __all__ = [
     "Pause",
     "PauseRecurring",
     "Policy",
+    "PolicyAffected",
+    "PolicyBody",
+    "PolicyCheckView",
+    "PolicyEffect",
+    "PolicyView",
     "Profile",
     "ProfileView",
     "Progress",
@@ -233,6 +241,7 @@ __all__ = [
     "ReportOf",
     "ReportView",
     "Reprioritise",
+    "Rerank",
     "Sample",
     "Scope",
     "Script",

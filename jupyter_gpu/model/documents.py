@@ -13,6 +13,7 @@ from .devices import Condition, UseKind
 from .hold_views import HoldView
 from .jobs import Dependency, JobSpec, Member, Progress
 from .nouns import Ask, Holder, LearntGrace, Outcome
+from .quota_views import QuotaView
 from .states import EndReason, EvictionReason, Kind, State, WaitingReason
 
 API_VERSION = 1
@@ -188,21 +189,6 @@ class MarkedView(DeviceView, frozen=True, kw_only=True, omit_defaults=True):
 
     #: Where a GPU in MIG mode was named as a whole: its other MIG devices, marked likewise.
     others: tuple[DeviceView, ...] = ()
-
-
-class QuotaView(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One bound that concerns the caller: what is held or used of it, and what is left."""
-
-    rule: str
-    devices_held: int | None = None
-    devices_allowed: int | None = None
-    #: Of parts of shared devices.
-    memory_held_bytes: int | None = None
-    memory_allowed_bytes: int | None = None
-    used_ms: int | None = None
-    allowed_ms: int | None = None
-    window_seconds: int | None = None
-    available_again_at: float | None = None
 
 
 class ServerView(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import msgspec
 
-from .documents import QuotaView, WorkloadView
+from .documents import WorkloadView
 from .jobs import JobSpec, Progress
 from .nouns import Ask, Outcome
+from .quota_views import QuotaView
 from .recurring import Overlap
 from .states import EndReason, EvictionReason, State
 

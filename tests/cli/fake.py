@@ -34,6 +34,9 @@ from jupyter_gpu.model import (
     Outcome,
     Overlap,
     PastJob,
+    Policy,
+    PolicyCheckView,
+    PolicyView,
     Progress,
     ProgressPage,
     QuotaPage,
@@ -441,6 +444,17 @@ class FakeClient:
         self._called("report", since_seconds, begin_at, end_at, by, of)
         answer = self.answers.get("report")
         return answer if isinstance(answer, ReportView) else report()
+
+    def policy(self) -> PolicyView:
+        self._called("policy")
+        policy = Policy(most_devices=4)
+        return PolicyView(digest=policy.digest(), policy=policy)
+
+    def check_policy(self, wanted: Policy) -> PolicyCheckView:
+        self._called("check_policy", wanted)
+        answer = self.answers.get("check_policy")
+        usual = PolicyCheckView(digest="abc", digest_now="def")
+        return answer if isinstance(answer, PolicyCheckView) else usual
 
     def past(self) -> tuple[PastJob, ...]:
         self._called("past")

@@ -53,6 +53,7 @@ from .log import Log
 from .offers import Offers
 from .openapi import document
 from .past import PastJobs
+from .policies import PolicyCheck, PolicyHandler
 from .records import Record
 from .recurring import RecurringFire, RecurringJob, RecurringJobs, RecurringLetGo, RecurringPause
 from .reports import Report
@@ -331,6 +332,8 @@ ROUTES: list[tuple[str, type[Base]]] = [
     ("/devices/([^/]+)/uncordon", UncordonHandler),
     ("/devices/([^/]+)/drain", DrainHandler),
     ("/quota", Quota),
+    ("/policy", PolicyHandler),
+    ("/policy/check", PolicyCheck),
     ("/report", Report),
     ("/history", PastJobs),
     ("/offers", Offers),
