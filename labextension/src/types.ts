@@ -245,6 +245,19 @@ export interface HoldView {
   readonly warnings?: readonly string[];
 }
 
+/** One bound that concerns the caller: what is held or used of it, and what is left. */
+export interface QuotaView {
+  readonly rule: string;
+  readonly devices_held?: number | null;
+  readonly devices_allowed?: number | null;
+  readonly memory_held_bytes?: number | null;
+  readonly memory_allowed_bytes?: number | null;
+  readonly used_ms?: number | null;
+  readonly allowed_ms?: number | null;
+  readonly window_seconds?: number | null;
+  readonly available_again_at?: number | null;
+}
+
 /** The warning before a lease is ended by force. */
 export interface Notice {
   readonly reason: EvictionReason;
@@ -364,19 +377,6 @@ export interface DeviceView {
   readonly workloads?: readonly number[];
   readonly holders?: readonly string[];
   readonly free_at?: number | null;
-}
-
-/** One bound that concerns the caller: what is held or used of it, and what is left. */
-export interface QuotaView {
-  readonly rule: string;
-  readonly devices_held?: number | null;
-  readonly devices_allowed?: number | null;
-  readonly memory_held_bytes?: number | null;
-  readonly memory_allowed_bytes?: number | null;
-  readonly used_ms?: number | null;
-  readonly allowed_ms?: number | null;
-  readonly window_seconds?: number | null;
-  readonly available_again_at?: number | null;
 }
 
 /** Something that somebody should know: of a device for operators, of their own work for its owner. */

@@ -14,7 +14,9 @@ import msgspec
 
 from jupyter_gpu import notebooks
 from jupyter_gpu.jupyter import documents as ours
-from jupyter_gpu.model import bodies, devices, documents, histories, hold_views, jobs, nouns, recurring, states
+from jupyter_gpu.model import (
+    bodies, devices, documents, histories, hold_views, jobs, nouns, quota_views, recurring, states,
+)  # fmt: skip
 
 TARGET = "labextension/src/types.ts"
 
@@ -33,7 +35,9 @@ ROOTS = (
 )  # fmt: skip
 BODIES = (ours.KernelAsk, ours.PinBody, ours.FileJob, bodies.SubmitBody, bodies.ExtendBody, bodies.ReleaseBody)
 
-_MODULES = (states, jobs, nouns, devices, recurring, bodies, hold_views, documents, histories, notebooks, ours)
+_MODULES = (
+    states, jobs, nouns, devices, recurring, bodies, hold_views, quota_views, documents, histories, notebooks, ours,
+)  # fmt: skip
 _PLAIN = {str: "string", bytes: "string", int: "number", float: "number", bool: "boolean", types.NoneType: "null"}
 _WIDTH = 100
 
