@@ -23,11 +23,11 @@ from urllib.parse import urlsplit
 import msgspec
 
 from .. import spawn
-from ..core.events import RecurringChanged, RecurringPut
-from ..core.news import Told, is_wanted, news_of, news_of_recurring, soon
+from ..core.events import Event, RecurringChanged, RecurringPut
+from ..core.news import Told, is_wanted, news_of, news_of_recurring, news_of_reservation, soon
 from ..core.outlook import expected_start_at
 from ..errors import GpuError
-from ..model import JobSpec, Kind, Recurring, Workload, unpack_bytes
+from ..model import JobSpec, Kind, Recurring, Workload, World, unpack_bytes
 from ..notifying import Errand, Message, News
 from .engines import errand
 from .engines.accounts import Accounts
@@ -189,7 +189,7 @@ class Notifier:
             told = None if recurring is None else news_of_recurring(recurring, event)
         else:
             whose = None if it is None else _of_job(it)
-            told = None if it is None else news_of(self._loop.world, it, event)
+            told = None if it is None else _news_of(self._loop.world, it, event)
         if told is not None and whose is not None and (self._command or whose.spec.notify):
             self._enter(whose, told, f"{self._loop.store_id}:{record.number}", event.at, record.number)
 
@@ -321,8 +321,14 @@ def _named(target: str) -> str:
     return urlsplit(target).hostname or "its address" if "://" in target else target.split(maxsplit=1)[0]
 
 
+def _news_of(world: World, it: Workload, event: Event) -> Told | None:
+    return news_of(world, it, event) if it.kind is Kind.JOB else news_of_reservation(it, event)
+
+
 def _of_job(it: Workload) -> _Whose | None:
-    if it.kind is not Kind.JOB or it.spec is None:
+    if it.kind is Kind.RESERVATION:  # told by the admin's command, and in the document that every face shows
+        return _Whose(it.id, it.name, it.owner, it.account, JobSpec(argv=(), folder=""))
+    if it.spec is None:
         return None
     return _Whose(it.id, it.name, it.owner, it.account, it.spec, it.attempt)
 

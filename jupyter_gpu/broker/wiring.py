@@ -27,6 +27,7 @@ from .loop import Loop
 from .notify import Notifier
 from .policing import PolicyTold, tell_of_waits
 from .progress import ProgressReader
+from .promises_told import tell_of_promises
 from .reconcile import Reconciler
 from .retention import tidy
 from .sights import Sights
@@ -261,6 +262,7 @@ class Broker:
         tell_of_waits(api.loop.alerts, api.loop.world, api.loop.now())
         if self._policy_told is not None:
             self._policy_told.look(api.loop.world)
+        tell_of_promises(api.loop.alerts, api.loop.world, api.loop.now())
         if self._notifier is not None:
             await self._notifier.keep_up()
         try:

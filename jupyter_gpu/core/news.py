@@ -7,7 +7,7 @@ from typing import NamedTuple
 from ..model import EndReason, EvictionReason, Recurring, Workload, World
 from ..units import format_at, format_seconds, format_when
 from .advice import advice
-from .events import Ended, Event, Evicted, RecurringChanged, RecurringPut, Requeued, Started
+from .events import Ended, Event, Evicted, Granted, RecurringChanged, RecurringPut, Requeued, Started
 from .recurring import named
 from .verdict import COMES_BACK
 
@@ -41,6 +41,19 @@ def news_of(world: World, it: Workload, event: Event) -> Told | None:
             return Told("failed", f"{what} failed: {_sentence(event.detail or event.cause)}{then}")
         case Ended():
             return Told("ended", _ended(world, it, event), event.end)
+    return None
+
+
+def news_of_reservation(it: Workload, event: Event) -> Told | None:
+    """What an event tells of a reservation to who is not at the screen: that it is theirs, or was missed."""
+    match event:
+        case Granted(lease=lease) if lease.attach_by is not None:
+            by = format_at(lease.attach_by, event.at)
+            return Told("offered", f"{it.title} has its GPUs. They are held until {by}, then others get them.")
+        case Ended(end=EndReason.ABANDONED):
+            return Told("no-show", f"{it.title} was passed on: {_sentence(event.detail)}".rstrip(), event.end)
+        case Ended(end=EndReason.EXPIRED) if it.not_before is not None and it.previous_devices == ():
+            return Told("no-show", f"{it.title} did not begin: {_sentence(event.detail)}".rstrip(), event.end)
     return None
 
 

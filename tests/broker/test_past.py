@@ -32,8 +32,14 @@ def test_operators_have_the_past_of_all_and_everybody_else_their_own(tmp_runtime
             ]
             assert whole["next"] is None
             assert whole["items"][0] == {
-                "id": 1, "user": "ada", "team": "everyone", "queue": "training", "submitted_at": begun,
-                "gpus": 1, "duration_seconds": HOUR, "end": "succeeded",
+                "id": 1,
+                "user": "ada",
+                "team": "everyone",
+                "queue": "training",
+                "submitted_at": begun,
+                "gpus": 1,
+                "duration_seconds": HOUR,
+                "end": "succeeded",
             }
             own = (await broker.as_("ada").get("/history")).json()
             assert [it["user"] for it in own["items"]] == ["ada"]
