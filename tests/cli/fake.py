@@ -459,7 +459,10 @@ class FakeClient:
     def past(self) -> tuple[PastJob, ...]:
         self._called("past")
         answer = self.answers.get("past")
-        return answer if isinstance(answer, tuple) else ()
+        one = PastJob(
+            id=7, user="ada", team="vision", queue="training", submitted_at=NOW - HOUR, gpus=2, duration_seconds=600.0
+        )
+        return answer if isinstance(answer, tuple) else (one,)
 
     def attempts(self, workload_id: int) -> tuple[AttemptView, ...]:
         self._called("attempts", workload_id)
