@@ -143,12 +143,12 @@ function Found(props: {
         </div>
       )}
       {curves.map(({ name, values, low, high, text }) => (
-        <div key={name} className="jp-Gpu-line" data-gpu="curve" data-name={name}>
-          <span className="jp-Gpu-ellipsis">{name}</span>
-          <span className="jp-Gpu-tiles">
-            <Sparkline values={values} most={values.length} range={[low, high]} />
+        <div key={name} className="jp-Gpu-curve" data-gpu="curve" data-name={name}>
+          <div className="jp-Gpu-line">
+            <span className="jp-Gpu-ellipsis">{name}</span>
             <span className="jp-Gpu-number">{text}</span>
-          </span>
+          </div>
+          <Sparkline values={values} most={values.length} range={[low, high]} isWide />
         </div>
       ))}
       {left && <div className="jp-Gpu-muted">At the rate of this attempt {left}.</div>}

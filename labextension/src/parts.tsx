@@ -140,27 +140,29 @@ export function curve(
     .join('');
 }
 
-/** The last minutes as a small curve, for the eye only: the number stands beside it. */
+/** A small curve, for the eye only: the number stands beside it. A wide one takes a line of its own. */
 export function Sparkline(props: {
   values: readonly (number | null)[];
   most: number;
   range?: Range;
+  isWide?: boolean;
 }): React.JSX.Element | null {
+  const { isWide = false } = props;
   const path = curve(props.values, props.most, props.range);
   if (!path.includes('L')) {
     return null;
   }
   return (
     <svg
-      className="jp-Gpu-sparkline"
+      className={isWide ? 'jp-Gpu-sparkline jp-mod-wide' : 'jp-Gpu-sparkline'}
       viewBox={`0 0 ${WIDTH} ${HEIGHT}`}
-      width={WIDTH}
+      width={isWide ? '100%' : WIDTH}
       height={HEIGHT}
-      // Where there is little room the newest is seen.
-      preserveAspectRatio="xMaxYMid slice"
+      // All of a wide one is seen; of the other, where there is little room, the newest.
+      preserveAspectRatio={isWide ? 'none' : 'xMaxYMid slice'}
       aria-hidden="true"
     >
-      <path d={path} />
+      <path d={path} vectorEffect="non-scaling-stroke" />
     </svg>
   );
 }

@@ -41,15 +41,23 @@ export function RecurringRow(props: IPartProps & { it: RecurringView }): React.J
   return (
     <li className="jp-Gpu-row" data-gpu="recurring" data-id={it.id}>
       <div className="jp-Gpu-line">
-        <span className="jp-Gpu-name" title={it.command || undefined}>
+        <span className="jp-Gpu-name" title={it.command || name}>
           <span className="jp-Gpu-ellipsis">{name}</span>
-          <span className="jp-Gpu-muted jp-Gpu-ellipsis" title={`In the time zone ${it.timezone}`}>
-            {it.cron}
-          </span>
         </span>
-        <Badge tone={it.paused ? 'warn' : 'plain'} gpu="recurring-state">
-          {nextText(it, now)}
-        </Badge>
+        {it.paused && (
+          <Badge tone="warn" gpu="recurring-state">
+            {nextText(it, now)}
+          </Badge>
+        )}
+      </div>
+      <div className="jp-Gpu-muted">
+        <span title={`In the time zone ${it.timezone}`}>{it.cron}</span>
+        {!it.paused && (
+          <>
+            {' · '}
+            <span data-gpu="recurring-state">{nextText(it, now)}</span>
+          </>
+        )}
       </div>
       <div className="jp-Gpu-muted" data-gpu="recurring-last">
         {lastText(it, now)}
