@@ -169,21 +169,28 @@ class Room:
 
     def look_at_free(self) -> Room:
         """Count what serves of the devices that nobody holds."""
-        ask = self._ask
-        plain = not (self._barred or ask.on or ask.min_free_bytes)
+        ask, barred = self._ask, self._barred
+        plain = not (ask.on or ask.min_free_bytes)
         for shelf, devices in self._world.stock.free.items():
-            if self._takes(shelf):
-                some = devices if plain else tuple([device for device in devices if self._serves(device)])
-                if some:
-                    self._add(shelf, some)
+            if not self._takes(shelf):
+                continue
+            some = devices
+            if not plain:
+                some = tuple([device for device in devices if self._serves(device)])
+            elif barred:
+                some = tuple([device for device in devices if device.uuid not in barred])
+            if some:
+                self._add(shelf, some)
+        self._look_across()
         return self
 
     def look_at(self, devices: Iterable[Device]) -> Room:
         """Count those of the devices that serve, and are not counted yet."""
         for device in devices:
-            shelf = shelf_of(device)
+            shelf = self._world.stock.shelf(device.uuid)
             if self._takes(shelf) and device not in self._serving.get(shelf, ()) and self._serves(device):
                 self._add(shelf, (device,))
+        self._look_across()
         return self
 
     def leave(self, holder: Workload) -> Room:
@@ -225,8 +232,10 @@ class Room:
         else:  # nothing says that any two of them are linked
             for device in devices:
                 self._count(_group(shelf, ask, device), 1)
-        if ask.across_nodes and not self.fits:
-            self.fits = _across(self._groups, self._size(), ask.devices) is not None
+
+    def _look_across(self) -> None:
+        if self._ask.across_nodes and not self.fits:
+            self.fits = _across(self._groups, self._size(), self._ask.devices) is not None
 
     def _count(self, group: Group, more: int) -> None:
         count = self._groups[group] = self._groups.get(group, 0) + more
@@ -236,8 +245,14 @@ class Room:
     def _size(self) -> int:
         """How many devices that suit the largest node has, free or not."""
         layout, ask = self._world.layout, self._ask
-        suiting = {sort for sort in layout.sorts if _suits(sort.sample, ask)}
-        return max((sum(sorts[sort] for sort in suiting) for sorts in layout.counts.values()), default=0)
+        kind = (ask.pool, ask.device_class, ask.devices > 1, ask.memory_bytes, ask.min_free_bytes)
+        size = layout.largest.get(kind)
+        if size is None:
+            suiting = {sort for sort in layout.sorts if _suits(sort.sample, ask)}
+            nodes = layout.counts.values()
+            size = max((sum(sorts[sort] for sort in suiting) for sorts in nodes), default=0)
+            layout.largest[kind] = size
+        return size
 
     def place(self, previous: tuple[str, ...] = ()) -> tuple[str, ...] | None:
         """Choose among what serves: the devices of before, else the best fit; None where it does not fit."""

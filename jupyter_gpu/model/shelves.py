@@ -95,6 +95,10 @@ class Stock:
 
     __hash__ = None  # type: ignore[assignment]
 
+    def shelf(self, uuid: str) -> Shelf:
+        """Where a device stands that this was told of."""
+        return self._shelves[uuid]
+
     def layout(self, devices: Iterable[Device]) -> Layout:
         """How the devices, which must be those that this was told of, are laid out."""
         if self._layout is None:
@@ -151,3 +155,5 @@ class Layout:
         self.shareable = tuple(device for device in there if device.shareable and device.is_well)
         #: Ask -> how many devices one like it could ever get; filled by `core.placement`.
         self.most: dict[object, int] = {}
+        #: What an ask looks at -> how many devices of the kind the largest node has.
+        self.largest: dict[object, int] = {}
