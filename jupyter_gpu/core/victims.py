@@ -7,11 +7,15 @@ what turned out not to be needed is put back.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from itertools import combinations, islice
 
 from ..model import Kind, Policy, QueuePolicy, State, Workload, World
 from .lifecycle import DAY_SECONDS
-from .placement import Room
+from .placement import Room, suits
 from .quota import Ledger
+
+#: Where who leaves first shields what is needed, so many others are tried.
+MOST_TRIED = 64
 
 
 def is_in_overtime(it: Workload, now: float) -> bool:
@@ -108,18 +112,48 @@ class Victims:
     def choose(self, asker: Workload, open_room: Callable[[], Room]) -> list[Workload]:
         """Remove in order until `asker` fits, then put back what is not needed, the best first; empty if it never fits.
 
-        `open_room` gives the room without any victim.
+        `open_room` gives the room without any victim. Of a team or a queue no more is taken back than it borrows. So
+        what leaves early may shield what is needed: where that is so, others are tried, each without some of the first.
         """
-        room, chosen = open_room(), []
-        for victim in self._in_order(asker):
+        there = [victim for victim in self._found if self._is_of_use(asker, victim) and self._has_right(asker, victim)]
+        for some in self._trials(there):
+            chosen, fits, shielded = self._remove(asker, some, open_room())
+            if fits:
+                return self._put_back(chosen, open_room)
+            if not shielded:
+                return []
+        return []
+
+    def _trials(self, there: list[Workload]) -> Iterator[list[Workload]]:
+        """All of them; those of one node at a time, since an ask is on one; then all but some."""
+        yield there
+        for node in dict.fromkeys(self._node(it) for it in there):
+            yield [it for it in there if self._node(it) == node]
+        without = (left_out for count in range(1, len(there)) for left_out in combinations(there, count))
+        for left_out in islice(without, MOST_TRIED):
+            yield [it for it in there if it not in left_out]
+
+    def _remove(self, asker: Workload, those: list[Workload], room: Room) -> tuple[list[Workload], bool, bool]:
+        """Who leaves until it fits, whether it fits then, and whether the first to leave shielded any of the others."""
+        chosen, shielded = list[Workload](), False
+        for victim in those:
+            if not self._has_right(asker, victim):
+                shielded = True
+                continue
             chosen.append(victim)
-            self._ledger.leaves(victim)  # so that no more is taken back than was borrowed
+            self._ledger.leaves(victim)
             if room.leave(victim).fits:
                 break
         for victim in chosen:
             self._ledger.leaves(victim, -1)
-        if not room.fits:
-            return []
+        return chosen, room.fits, shielded
+
+    @staticmethod
+    def _put_back(chosen: list[Workload], open_room: Callable[[], Room]) -> list[Workload]:
+        """Without those that it fits without, the last of them first; who made it fit is needed."""
+        room = open_room()
+        for victim in chosen:
+            room.leave(victim)
         needed = [victim for victim in chosen if room.concerns(victim)]
         for victim in reversed(needed[:-1]):
             fewer = [other for other in needed if other is not victim]
@@ -129,10 +163,14 @@ class Victims:
             needed = fewer if room.fits else needed
         return needed
 
-    def _in_order(self, asker: Workload) -> Iterator[Workload]:
-        for victim in self._found:
-            if self._has_right(asker, victim):
-                yield victim
+    def _is_of_use(self, asker: Workload, victim: Workload) -> bool:
+        """Whether any of its devices is of the kind that is asked for."""
+        uuids = victim.lease.devices if victim.lease is not None else ()
+        return any(suits(device, asker.ask) for device in map(self._world.devices.__getitem__, uuids))
+
+    def _node(self, victim: Workload) -> tuple[str, str]:
+        device = self._world.devices[victim.lease.devices[0]] if victim.lease is not None else None
+        return ("", "") if device is None else (device.pool, device.node)
 
     def taken(self, victim: Workload) -> None:
         """It yields now and is no candidate any more."""
