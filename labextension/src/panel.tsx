@@ -2,6 +2,7 @@
 import * as React from 'react';
 
 import { Alerts } from './alerts';
+import { Coming } from './coming';
 import { Devices } from './devices';
 import { Ended } from './ended';
 import type { GpuState } from './fold';
@@ -42,6 +43,7 @@ export function Panel(props: {
             <Devices status={status} history={state.history} now={now} without={ways.without} />
             <div className="jp-Gpu-side">
               <Work state={state} status={status} begin={ways.begin} now={now} run={run} />
+              <Coming status={status} now={now} />
               <RecurringJobs items={state.recurring} now={now} run={run} />
               {status.devices.length > 0 && ways.reserve}
               <Ended recent={state.recent} caller={status.caller} now={now} run={run} />
