@@ -62,6 +62,16 @@ class World:
         self.progress: dict[int, Progress] = {}
         #: Owner -> the groups that the hub says they are in, of those whom it was asked about; None without a hub.
         self.groups: Mapping[str, tuple[str, ...]] | None = None
+        #: The recurring jobs, and the holds that operators put by a word, by id.
+        self.recurring: dict[int, Recurring] = {}
+        self.holds: dict[int, Hold] = {}
+        #: What was found out once and shared by all copies; use by the day, made when first asked for.
+        self.sums = Sums()
+        self.by_day: dict[Whose, dict[int, int]] | None = None
+        self._begin_indices()
+
+    def _begin_indices(self) -> None:
+        """What follows from the workloads and the devices, and is kept in step with them."""
         self.line: list[LineKey] = []
         self.live: dict[int, None] = {}
         #: Those of them that yield.
@@ -85,10 +95,7 @@ class World:
         self.links_by: dict[str, int] = {}
         #: Array -> how many of it are live, where its owner said how many may be.
         self.members: dict[int, int] = {}
-        #: The recurring jobs, by id.
-        self.recurring: dict[int, Recurring] = {}
-        #: The holds that operators put by a word, by id; and the queued reservations for later.
-        self.holds: dict[int, Hold] = {}
+        #: The queued reservations for later.
         self.booked: dict[int, None] = {}
         #: Owner -> how many of theirs are queued.
         self.queued_by: dict[str, int] = {}
@@ -97,9 +104,6 @@ class World:
         self.held: dict[UsageKey, int] = {}
         #: Of the devices that jobs hold: how many run, the sum of their grants, and what those over now ran, in ms.
         self.runs: dict[UsageKey, tuple[int, int, int]] = {}
-        #: What was found out once and shared by all copies; use by the day, made when first asked for.
-        self.sums = Sums()
-        self.by_day: dict[Whose, dict[int, int]] | None = None
 
     def copy(self) -> World:
         """An overlay to decide on: changes to it never reach this world."""
