@@ -120,7 +120,7 @@ class Victims:
             chosen, fits, shielded = self._remove(asker, some, open_room())
             if fits:
                 return self._put_back(chosen, open_room)
-            if not shielded:
+            if some is there and not shielded:
                 return []
         return []
 

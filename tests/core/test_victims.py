@@ -158,6 +158,21 @@ def test_a_share_comes_back_on_the_node_where_all_of_it_can_be_had():
     assert [it.id for it in play.world.holders() if it.state is State.YIELDING] == old
 
 
+def test_a_borrower_on_another_node_does_not_keep_what_is_needed_from_being_lent():
+    """Either of two could go, and only one of them would help; the first in order is not that one."""
+    deferred = _replace(DEFERRED, share_devices=2)
+    devices = [a_device(0, node="a"), a_device(1, node="a"), a_device(2, node="b"), a_device(3, node="b")]
+    play = Play(devices, Policy(queues=(INTERACTIVE, TRAINING, deferred)))
+    wide = play.running("ada", devices=2, queue="deferred", on=("gpu-2", "gpu-3"))
+    play.running("ada", queue="deferred", on=("gpu-0",))
+    play.reservation("zoe", on=("gpu-1",), seconds=12 * HOUR)
+    play.later(HOUR)
+
+    play.job("bob", devices=2)
+
+    assert [it.id for it in play.world.holders() if it.state is State.YIELDING] == [wide]
+
+
 # -- no ping-pong
 
 
