@@ -77,7 +77,7 @@ from .events import (
 )  # fmt: skip
 from .holds import may_extend
 from .lifecycle import evolve
-from .planner import plan
+from .planner import Memory, plan
 from .verdict import verdict
 from .victims import grace_seconds
 from .which import device_named, devices_named
@@ -91,13 +91,24 @@ def decide(world: World, command: Command, now: float) -> list[Event]:
     return step(world.copy(), command, now, before=world)
 
 
-def step(world: World, command: Command, now: float, *, before: World | None = None) -> list[Event]:
+def step(
+    world: World,
+    command: Command,
+    now: float,
+    *,
+    before: World | None = None,
+    memory: Memory | None = None,
+    places: bool = True,
+) -> list[Event]:
     """The same, in place: the world is evolved by the events that are returned.
 
     A refusal raises before anything is changed, so the revision is what it was. Whatever is raised after that is a
     fault of ours and leaves a world that is of no use any more. `before` is an earlier state of it: what must always
     hold and was broken there already is not this command's doing, and to refuse it for that would keep the fault.
+    `memory` is of the steps on this world before. Without `places` no step of the planner follows: of what happens at
+    one instant only the last needs one.
     """
+    revision = world.revision
     known_policy = world.policy
     if isinstance(command, LoadPolicy):
         world.policy = command.policy
@@ -111,7 +122,9 @@ def step(world: World, command: Command, now: float, *, before: World | None = N
     has_booked = bool(world.booked)
     own += booking.end_what_is_over(world, now) if has_booked else ()
     own += follow(world, own, now)
-    events = own if type(command) in _CHANGES_NO_PLACE else own + plan(world, now)
+    if memory is not None:
+        memory.note(world, revision, own)
+    events = own + plan(world, now, memory) if places and type(command) not in _CHANGES_NO_PLACE else own
     events += booking.end_when_promised(world, events, now) if has_booked else ()
     touched = {event.workload for event in events if isinstance(event, OfWorkload)}
     touched.update(event.it.id for event in events if isinstance(event, Submitted))

@@ -22,6 +22,14 @@ def expected_seconds(world: World, it: Workload) -> int:
     limit = it.ask.duration_seconds
     if it.kind is Kind.RESERVATION and limit is not None:
         return limit
+    known, kind = world.habits.expected, (it.owner, it.team, it.name, it.ask.devices, it.queue, limit)
+    seconds = known.get(kind)
+    if seconds is None:
+        seconds = known[kind] = _expected_seconds(world, it, limit)
+    return seconds
+
+
+def _expected_seconds(world: World, it: Workload, limit: int | None) -> int:
     said = _usual_seconds(world, it) if limit is None or world.habits.knows(it.owner) else limit
     expected = log(max(1, said))
     for ring in world.habits.rings_of(it):

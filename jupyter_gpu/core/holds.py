@@ -156,7 +156,8 @@ class Kept:
 
     def yields_after_seconds(self, it: Workload) -> int:
         """When it will have left at the latest if a better claim comes: it ends, or has yielded."""
-        seconds = expected_seconds(self._world, it)
+        stated = it.ask.duration_seconds  # what is expected may be far less, but nobody can count on that
+        seconds = expected_seconds(self._world, it) if stated is None else stated
         if it.kind is Kind.RESERVATION:
             return seconds
         queue = self._queues.get(it.queue)

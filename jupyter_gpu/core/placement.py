@@ -27,7 +27,19 @@ from ..model import Ask, Device, Policy, Workload, World
 from ..model.shelves import MIG, Node, Shelf, Sort, is_mig, shelf_of
 from .spare import spare_bytes
 
-__all__ = ["MIG", "Room", "avoided", "free_bytes", "has_room", "in_order", "is_mig", "is_well", "most_at_once", "suits"]
+__all__ = [
+    "MIG",
+    "Room",
+    "avoided",
+    "free_bytes",
+    "has_room",
+    "in_order",
+    "is_mig",
+    "is_well",
+    "most_at_once",
+    "suits",
+    "suits_sort",
+]
 
 #: What must hold all devices of an ask: a node, or a link group where that is asked for.
 Group = Node | tuple[Node, str]
@@ -48,11 +60,12 @@ def why_not_shared(device: Device, policy: Policy) -> str | None:
 
 def suits(device: Device, ask: Ask) -> bool:
     """Whether the device is of the kind asked for, whatever its state."""
-    return (not ask.on or device.uuid in ask.on) and _suits(device, ask)
+    return (not ask.on or device.uuid in ask.on) and suits_sort(shelf_of(device).sort, ask)
 
 
-def _suits(device: Device, ask: Ask) -> bool:
-    """The same for all devices of one sort: where it was placed by hand is another matter."""
+def suits_sort(sort: Sort, ask: Ask) -> bool:
+    """The same for all devices of one sort: which of them are named by hand is another matter."""
+    device = sort.sample
     if ask.pool is not None and device.pool != ask.pool:
         return False
     if ask.device_class is not None and device.device_class != ask.device_class:
@@ -210,7 +223,7 @@ class Room:
     def _takes(self, shelf: Shelf) -> bool:
         takes = self._sorts.get(shelf.sort)
         if takes is None:
-            takes = shelf.device_class not in self._barred_classes and _suits(shelf.sort.sample, self._ask)
+            takes = shelf.device_class not in self._barred_classes and suits_sort(shelf.sort, self._ask)
             self._sorts[shelf.sort] = takes
         return takes
 
@@ -248,7 +261,7 @@ class Room:
         kind = (ask.pool, ask.device_class, ask.devices > 1, ask.memory_bytes, ask.min_free_bytes)
         size = layout.largest.get(kind)
         if size is None:
-            suiting = {sort for sort in layout.sorts if _suits(sort.sample, ask)}
+            suiting = {sort for sort in layout.sorts if suits_sort(sort, ask)}
             nodes = layout.counts.values()
             size = max((sum(sorts[sort] for sort in suiting) for sorts in nodes), default=0)
             layout.largest[kind] = size

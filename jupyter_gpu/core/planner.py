@@ -1,371 +1,64 @@
-"""One step of scheduling, in numbered parts: 1 order, 2 quota, 3 fit, 4 preempt, 5 hold back, 6 extend, 7 explain.
+"""plan(world, now) -> events: a step of scheduling; what it does is in `one_step`, in numbered parts.
 
-`plan` works on an overlay that it may evolve, so each part sees the effect of the grants before it. Extension (6) is a
-command of its own and uses `may_extend`. Within a step things only get scarcer, so what was refused once is refused
-for the whole step: for a lane (workloads alike in everything) without a look, for a kind of ask by comparing counts.
+Where commands are decided one after the other in one world, a step goes on from what the one before has found out.
 """
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable
-from heapq import heappop, heappush
+from collections.abc import Sequence
 
-from ..model import (
-    EvictionReason,
-    Kind,
-    Lease,
-    State,
-    WaitingReason,
-    Workload,
-    World,
-)
-from ..model.lanes import Lane, LineKey, Part, lane_of
-from .events import Event, Evicted, Explained, Granted
-from .forecast import expected_left_seconds, expected_seconds
-from .held_back import HeldBack, blocked_reason
-from .holds import Kept, is_entitled
-from .lifecycle import evolve
-from .placement import Room, avoided
-from .quota import NO_CLASSES, Binding, Ledger
-from .victims import Victims, is_in_overtime, is_protected
+from ..model import World
+from .events import Event, Submitted
+from .one_step import Step
 
-#: What a step knows of an owner with their team, queue and class: so many devices within the quota, so many within the
-#: budget, up to so many no class is barred; what of theirs found no devices; and the counts that this depends on.
-Asker = tuple[int, int, int, dict[Part, WaitingReason], frozenset[Binding]]
-#: All that decides whether an ask fits and whom it may preempt, save how many devices it wants.
-AskKind = tuple[object, ...]
+#: For so long a step may go on from what the one before has found out: what time alone brings may wait for a tick.
+_REMEMBERED_SECONDS = 30.0
 
 
-def plan(world: World, now: float) -> list[Event]:
+class Memory:
+    """What the last step on a world has found out, for whoever decides one command after the other on it in place.
+
+    Where nobody has given anything back since, and nobody's claim is another than it was, those who waited still do. So
+    only who is new is looked at, with the promises that were made to those before.
+    """
+
+    def __init__(self) -> None:
+        """Nothing is known: the first step looks at all."""
+        self._step: Step | None = None
+        self._revision = -1
+        self._came: list[int] = []
+
+    def note(self, world: World, before: int, events: Sequence[Event]) -> None:
+        """These are all the events that have happened to a world since a revision."""
+        if before == self._revision and not world.booked and all(isinstance(event, Submitted) for event in events):
+            self._came += [event.it.id for event in events if isinstance(event, Submitted)]
+        else:
+            self._step = None
+        self._revision = world.revision
+
+    def take(self, world: World, now: float) -> tuple[Step, list[int]] | None:
+        """The step to go on from, and who is new since then."""
+        step, came = self._step, self._came
+        self._came = []
+        known = step is not None and step.world is world and step.now <= now <= step.now + _REMEMBERED_SECONDS
+        return (step, came) if known and step is not None else None
+
+    def keep(self, step: Step) -> None:
+        """Remember the newest."""
+        self._step, self._revision = step, step.world.revision
+
+
+def plan(world: World, now: float, memory: Memory | None = None) -> list[Event]:
     """Give what is free to who is first, preempt where it helps, and say why the others wait."""
-    step = _Step(world, now)
-    step.clear_the_holds()
-    step.walk()
+    known = None if memory is None else memory.take(world, now)
+    if known is not None:
+        step, came = known
+        step.greet(came)
+    else:
+        step = Step(world, now)
+        step.clear_the_holds()
+        step.walk()
     step.explain()
+    if memory is not None:
+        memory.keep(step)
     return step.events
-
-
-class _Step:
-    """What one step knows: free devices, promises made to those before, what was refused already."""
-
-    def __init__(self, world: World, now: float) -> None:
-        self.world, self.now = world, now
-        self.events: list[Event] = []
-        self.ledger = Ledger(world, now)
-        self.kept = Kept(world, now)
-        self.yielding = [world.workloads[id_] for id_ in sorted(world.yielding)]
-        #: Lanes of which all is known, and their reason is what it was.
-        self.settled: set[Lane | None] = set()
-        #: Who gets devices that are being made free.
-        self.awaiting: set[int] = set()
-        self.askers: dict[Part, Asker] = {}
-        #: What found no devices, by whom it concerns; and by kind of ask, from how many devices on.
-        self.without: dict[object, dict[Part, WaitingReason]] = {}
-        self.lacking: dict[AskKind, tuple[int, WaitingReason]] = {}
-        self.changed: dict[int, WaitingReason] = {}
-        #: Array -> how many of it get devices that are being made free.
-        self.to_come: Counter[int] = Counter()
-        self.held_back = HeldBack(world, self.kept, now)
-        self._victims: Victims | None = None
-
-    def _record(self, event: Event) -> None:
-        evolve(self.world, event)
-        self.events.append(event)
-
-    # -- 1 order
-
-    def walk(self) -> None:
-        """Consider all in line; the world keeps the order.
-
-        Within one priority who stays within a share goes before borrowers: else what a team reclaimed would go back
-        to the borrower, whose old place in line may be before it. So does, before all, what is its queue's own.
-        """
-        if self.ledger.queues:
-            self._walk(self._is_its_queues_own)
-        self._walk(None)
-
-    def _walk(self, is_meant: Callable[[int, Lane | None], bool] | None) -> None:
-        at, heads, is_own = 0, self.world.lanes.heads, self._is_within_share
-        while at < len(heads):
-            band = heads[at][0][0]
-            if self.ledger.shares:
-                self._consider_all(
-                    at, band, is_own if is_meant is None else lambda id_, it: is_own(id_, it) and is_meant(id_, it)
-                )
-            at = self._consider_all(at, band, is_meant)
-
-    def _is_its_queues_own(self, id_: int, lane: Lane | None) -> bool:
-        it = self.world.workloads[id_] if lane is None else lane
-        return self.ledger.is_queues_own(it.queue, it.devices if isinstance(it, Lane) else it.ask.devices)
-
-    def _is_within_share(self, id_: int, lane: Lane | None) -> bool:
-        if lane is None:
-            return self.ledger.is_within_share(self.world.workloads[id_])
-        return lane.devices <= self.ledger.left_of_shares.get(lane.team, 0)
-
-    def _consider_all(self, at: int, band: int, is_meant: Callable[[int, Lane | None], bool] | None) -> int:
-        """Consider those of one priority, from the head at `at` on; tell where the next priority begins.
-
-        All of a lane get one answer. So the next of a lane is looked at only where the one before got something:
-        devices, then it is the head instead of them, or the word that others leave some.
-        """
-        heads, settled, known_reason = self.world.lanes.heads, self.settled, self._known_reason
-        nexts: list[tuple[LineKey, Lane | None]] = []
-        while True:
-            is_head = at < len(heads) and heads[at][0][0] == band and not (nexts and nexts[0] < heads[at])
-            if not is_head and not nexts:
-                return at
-            key, lane = heads[at] if is_head else heappop(nexts)
-            if lane in settled or (is_meant is not None and not is_meant(key[3], lane)):
-                at += is_head
-                continue
-            if lane is not None and known_reason(lane) is lane.waiting:  # most of a long line ends here
-                at += is_head
-                continue
-            reason = WaitingReason.CLEARING if key[3] in self.awaiting else self._answer(key, lane)
-            if is_head and reason is None:
-                continue
-            at += is_head
-            if lane is None:
-                continue
-            if reason is None or reason is WaitingReason.CLEARING:
-                following = self.world.lanes.after(lane, key)
-                if following is not None:
-                    heappush(nexts, (following, lane))
-            else:
-                settled.add(lane)
-
-    def _answer(self, key: LineKey, lane: Lane | None) -> WaitingReason | None:
-        """Grant it, or say why it waits; where all of its lane do, that is the answer to all."""
-        it = self.world.workloads[key[3]]
-        reason = self._of_its_own(it) if lane is None else self._known_reason(lane)
-        if reason is None:
-            reason = self._consider(it, lane or lane_of(it))
-        if reason is WaitingReason.CLEARING:
-            self.awaiting.add(it.id)
-        if reason is not None and reason is not it.waiting:
-            alone = lane is None or reason is WaitingReason.CLEARING
-            for _, _, _, id_ in [key] if alone or lane is None else self.world.lanes.members(lane, key):
-                self.changed[id_] = reason
-        return reason
-
-    def _of_its_own(self, it: Workload) -> WaitingReason | None:
-        if it.paused:
-            return WaitingReason.PAUSED
-        if it.unmet:
-            return WaitingReason.DEPENDENCY
-        if it.not_before is not None and it.not_before > self.now:
-            return WaitingReason.NOT_BEFORE
-        if it.back_off_until is not None and it.back_off_until > self.now:
-            return WaitingReason.BACK_OFF
-        return None
-
-    def _known_reason(self, lane: Lane) -> WaitingReason | None:
-        """Why all of a lane wait, where that follows from what is known of the asker and of what is asked for.
-
-        A long line has thousands of lanes, so this looks at nothing but two dictionaries.
-        """
-        if lane.comes_after:
-            return WaitingReason.DEPENDENCY
-        if lane.array is not None and self._runs_as_many_as_it_may(lane):
-            return WaitingReason.QUOTA
-        known = self.askers.get(lane.asker)
-        if known is None:
-            return None
-        allowed, affordable, in_any_class, without, _ = known
-        devices = lane.devices
-        if devices > allowed:
-            return WaitingReason.QUOTA
-        if devices > affordable:
-            return WaitingReason.BUDGET
-        return without.get(lane.what) if devices <= in_any_class else None
-
-    def _consider(self, it: Workload, lane: Lane) -> WaitingReason | None:
-        """Grant it, or say why not."""
-        if lane.array is not None and self._runs_as_many_as_it_may(lane):
-            return WaitingReason.QUOTA
-        allowed = self.ledger.allowance(it)
-        if lane.asker not in self.askers:
-            without = self.without.setdefault(self._party_of(it, NO_CLASSES), {})
-            self.askers[lane.asker] = (
-                max(0, allowed.devices), allowed.affordable, allowed.in_any_class, without, allowed.depends_on,
-            )  # fmt: skip
-            reason = self._known_reason(lane)
-            if reason is not None:
-                return reason
-        reason = allowed.refusal(it.ask.devices)
-        if reason is not None:
-            return reason
-        party = self._party_of(it, allowed.barred_classes(it.ask.devices))
-        without = self.without.setdefault(party, {})
-        reason = without.get(lane.what) or self._place(it, self._kind_of(it, party))
-        # Whoever waits for a victim has taken it; the next alike may still find another.
-        if reason is not None and reason is not WaitingReason.CLEARING:
-            without[lane.what] = reason
-        return reason
-
-    def _runs_as_many_as_it_may(self, lane: Lane) -> bool:
-        """Whether so many of an array run, or have devices made free for them, as its owner said may at once."""
-        array = lane.array or 0
-        return self.world.members.get(array, 0) + self.to_come[array] >= (lane.at_most or 0)
-
-    # -- 2 and 3 fit, by the quota and by the devices
-
-    def _place(self, it: Workload, kind: AskKind) -> WaitingReason | None:
-        lack, reason = self.lacking.get(kind, (None, WaitingReason.DEVICES))
-        if lack is not None and it.ask.devices >= lack:
-            return reason
-        uuids = self._room(it).place(it.previous_devices)
-        if uuids is not None:
-            self._grant(it, uuids)
-            return None
-        if self._wait_for_what_leaves(it) or self._preempt(it):
-            return WaitingReason.CLEARING
-        reason = self._hold_back(it)
-        if reason is not WaitingReason.HOLD:
-            self.lacking[kind] = (it.ask.devices, reason)
-        return reason
-
-    def _party_of(self, it: Workload, barred_classes: frozenset[str]) -> object:
-        """What of the asker, beside the quota, decides which devices it may have."""
-        if not self.ledger.shares and not self.kept.holds:
-            return barred_classes
-        return (barred_classes, it.team if self.ledger.shares else None, self.kept.entitlements(it))
-
-    def _kind_of(self, it: Workload, party: object) -> AskKind:
-        ask = it.ask
-        kind = (
-            ask.pool,
-            ask.device_class,
-            ask.memory_bytes,
-            ask.min_free_bytes,
-            ask.same_link_group,
-            ask.on,
-            (it.avoids, it.avoids_until),
-            (it.priority, it.queue),
-            party,
-        )
-        if self.kept.holds or self.kept.held_back:
-            return (*kind, expected_seconds(self.world, it), self.kept.yields_after_seconds(it))
-        return kind
-
-    def _room(self, it: Workload, *, heed_holds: bool = True) -> Room:
-        """What would serve it as things are."""
-        barred = self.kept.barred_to(it, heed_holds=heed_holds)
-        if it.avoids:
-            barred |= avoided(self.world, it, self.now)
-        room = Room(
-            self.world, it.ask, barred=barred, barred_classes=self.ledger.allowance(it).barred_classes(it.ask.devices)
-        )
-        return room.look_at_free() if it.ask.memory_bytes is None else room.look_at(self.world.layout.shareable)
-
-    def _room_to_come(self, it: Workload) -> Room:
-        """What would serve it once those have left who are leaving anyway."""
-        room = self._room(it)
-        for other in self.yielding:
-            room.leave(other)
-        return room
-
-    def _grant(self, it: Workload, uuids: tuple[str, ...]) -> None:
-        seconds = it.ask.duration_seconds
-        comes_by_itself = it.kind is Kind.JOB or it.holder is not None
-        lease = Lease(
-            devices=uuids,
-            pool=self.world.devices[uuids[0]].pool if uuids else it.ask.pool or "local",
-            granted_at=self.now,
-            memory_bytes=it.ask.memory_bytes,
-            ends_at=None if seconds is None else self.now + seconds,
-            expected_end_at=None if it.kind is Kind.RESERVATION else self.now + expected_left_seconds(self.world, it),
-            attach_by=None if comes_by_itself else self.now + self.world.policy.attach_seconds,
-        )
-        self._record(Granted(at=self.now, workload=it.id, lease=lease))
-        self._count(it, uuids)
-
-    # -- 4 preempt
-
-    def _wait_for_what_leaves(self, it: Workload) -> bool:
-        uuids = self._room_to_come(it).place(it.previous_devices) if self.yielding else None
-        return uuids is not None and self._promise(it, uuids)
-
-    def _preempt(self, it: Workload) -> bool:
-        """Make room by moving others, if that makes it fit."""
-        if not self._somebody_may_yield(it):
-            return False
-        if self._victims is None:
-            self._victims = Victims(self.world, self.ledger, self.now)
-        victims = self._victims.choose(it, lambda: self._room_to_come(it))
-        if not victims:
-            return False
-        room = self._room_to_come(it)
-        for victim in victims:
-            room.leave(victim)
-        for victim in victims:
-            self._victims.taken(victim)
-            self._evict(victim, it)
-        return self._promise(it, room.place(it.previous_devices) or ())
-
-    def _somebody_may_yield(self, it: Workload) -> bool:
-        """Whether it is worth a look at all that run: without shares and budgets only lower work and overtime yield."""
-        others = self.world.live_by
-        return bool(self.ledger.shares or self.ledger.queues) or self.ledger.has_budgets or any(
-            kind is Kind.RESERVATION or priority < it.priority for kind, priority in others
-        )  # fmt: skip
-
-    def _promise(self, it: Workload, uuids: tuple[str, ...]) -> bool:
-        self.kept.promised.update(uuids)
-        self._count(it, uuids)
-        if it.member is not None:
-            self.to_come[it.member.array] += 1
-        return True
-
-    def _count(self, it: Workload, uuids: tuple[str, ...]) -> None:
-        touched = self.ledger.add(it, uuids)
-        if touched is None:
-            self.askers.clear()
-            return
-        self.askers = {asker: known for asker, known in self.askers.items() if touched.isdisjoint(known[4])}
-
-    def _evict(self, victim: Workload, better: Workload | None) -> None:
-        self._record(
-            Evicted(
-                at=self.now,
-                workload=victim.id,
-                reason=EvictionReason.EXPIRED if victim.kind is Kind.RESERVATION else EvictionReason.PREEMPTED,
-                yield_by=self.now + self.kept.grace_of(victim),
-                evicted_for=None if better is None else better.id,
-                detail="makes room for a hold" if better is None else f"makes room for {better.title}",
-            )
-        )
-        self.ledger.leaves(victim)
-        self.yielding.append(victim)
-
-    # -- 5 hold back
-
-    def _hold_back(self, it: Workload) -> WaitingReason:
-        self.held_back.consider(it, self._room)
-        if self.kept.holds and self._room(it, heed_holds=False).fits:
-            return WaitingReason.HOLD
-        return blocked_reason(self.world, it.ask)
-
-    def clear_the_holds(self) -> None:
-        """Give notice, a grace early, to what must leave a device before a hold begins."""
-        for hold, uuids in self.kept.holds:
-            held = {it.id: it for uuid in sorted(uuids) for it in self.world.holders_of(uuid)}
-            for it in held.values():
-                is_time = self.now >= hold.from_at - self.kept.leaves_within_seconds(it)
-                stays = is_entitled(hold, it.owner, it.team) or it.state is not State.ACTIVE
-                if is_time and not stays and self._may_be_moved(it):
-                    self._evict(it, None)
-
-    def _may_be_moved(self, it: Workload) -> bool:
-        return is_in_overtime(it, self.now) if it.kind is Kind.RESERVATION else not is_protected(
-            self.world, it, self.now
-        )  # fmt: skip
-
-    # -- 7 explain
-
-    def explain(self) -> None:
-        """One event for all the reasons that changed."""
-        if self.changed:
-            self._record(Explained(at=self.now, reasons=self.changed))

@@ -9,7 +9,7 @@ has a part of it may use all the time that it has. How much memory somebody has 
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 
 from ..model import BUCKET_SECONDS, Kind, Workload, World
@@ -62,9 +62,9 @@ class Ledger:
         if sums.made_for is None or sums.made_for[0] is not world.policy or sums.made_for[1] != self._classes:
             sums.made_for, sums.bounds = (world.policy, self._classes), {}
         self._bounds: dict[Key | Bounds, Bounds] = sums.bounds
-        self._held: Counter[Binding] = Counter()
+        self._held: dict[Binding, int] = {}
         #: Of parts of shared devices, where a rule bounds that.
-        self._held_bytes: Counter[Binding] = Counter()
+        self._held_bytes: defaultdict[Binding, int] = defaultdict(int)
         #: How much more is held than a rule allows now (devices, or with True bytes), once somebody has asked.
         self._excess: dict[tuple[bool, Binding], int] | None = None
         self._spent: dict[Binding, int] | None = None
@@ -185,7 +185,7 @@ class Ledger:
 
     def held(self, binding: Binding) -> int:
         """Devices held under one bound now."""
-        return self._held[binding]
+        return self._held.get(binding, 0)
 
     def held_bytes(self, binding: Binding) -> int:
         """The memory of the parts of shared devices that are held under one bound now."""

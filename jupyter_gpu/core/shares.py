@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Mapping
 
 
@@ -16,11 +16,11 @@ class Shares:
         self.own = dict(own)
         #: What each may still get of its own part.
         self.left = dict(own)
-        self._held: Counter[str] = Counter()
+        self._held: defaultdict[str, int] = defaultdict(int)
         #: Held by work in queues that may not borrow: nobody can take it back by preemption.
-        self._firm: Counter[str] = Counter()
+        self._firm: defaultdict[str, int] = defaultdict(int)
         #: What is about to leave its devices counts as held, but no more as borrowed.
-        self._leaving: Counter[str] = Counter()
+        self._leaving: defaultdict[str, int] = defaultdict(int)
 
     def __bool__(self) -> bool:
         """Whether anybody has a part of their own; where nobody has, nobody borrows."""

@@ -34,13 +34,21 @@ def kinds_of(it: Workload) -> tuple[KindOfWork, ...]:
 class Ring:
     """The last lengths of one kind of work; never written into."""
 
-    __slots__ = ("count", "log_of_mean", "runs")
+    __slots__ = ("_log_of_mean", "count", "runs")
 
     def __init__(self, runs: tuple[tuple[float, int, float], ...]) -> None:
         """Each as when it ended, its id, and how long it ran, in order."""
         self.runs = runs
         self.count = len(runs)
-        self.log_of_mean = log(max(1.0, sum(min(it[2], LONGEST_SECONDS) for it in runs) / len(runs)))
+        self._log_of_mean: float | None = None
+
+    @property
+    def log_of_mean(self) -> float:
+        """The logarithm of their mean, in seconds."""
+        if self._log_of_mean is None:
+            seconds = [min(run[2], LONGEST_SECONDS) for run in self.runs]
+            self._log_of_mean = log(max(1.0, sum(seconds) / len(seconds)))
+        return self._log_of_mean
 
     def with_one(self, run: tuple[float, int, float]) -> Ring:
         """The same and one more, without the oldest where that is one too many."""
@@ -55,16 +63,18 @@ class Ring:
 class Habits:
     """What is remembered of how long work ran."""
 
-    __slots__ = ("_rings",)
+    __slots__ = ("_rings", "expected")
 
     def __init__(self) -> None:
         """Nothing is known yet."""
         self._rings: dict[KindOfWork, Ring] = {}
+        #: What `core.forecast` made of this, until more is learnt.
+        self.expected: dict[object, int] = {}
 
     def copy(self) -> Habits:
         """Habits that can go their own way."""
         other = Habits()
-        other._rings = self._rings.copy()
+        other._rings, other.expected = self._rings.copy(), self.expected.copy()
         return other
 
     def __eq__(self, other: object) -> bool:
@@ -79,6 +89,7 @@ class Habits:
         """Remember how long a job ran that has ended; of one that never ran there is nothing to learn."""
         if it.kind is not Kind.JOB or it.worked_seconds <= 0 or it.ended_at is None:
             return
+        self.expected.clear()
         run, rings = (it.ended_at, it.id, it.worked_seconds), self._rings
         for kind in kinds_of(it):
             ring = rings.pop(kind, None)

@@ -124,7 +124,7 @@ class Workload(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     submitted_at: float
     #: The queue's priority when it entered; higher is first.
     priority: int = 0
-    #: Submission time plus what its size and its owner's use add, in ms; see `core.planner.rank_ms`.
+    #: Submission time plus what its size and its owner's use add, in ms; see `core.forecast.rank_ms`.
     rank_ms: int = 0
     #: Waited past its queue's limit: stands at the front of its queue.
     lifted: bool = False

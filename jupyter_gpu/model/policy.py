@@ -75,9 +75,11 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     launch_failures: int = 5
     losses: int = 5
     back_off_seconds: int = 10
-    #: Order: how many seconds of waiting a GPU-second of expected work is worth, and the most it may come to.
-    order_multiple: int = 1
-    order_most_seconds: int = 86_400
+    #: Order: how many seconds of waiting an expected second of work is worth, times the root of its GPUs; what all
+    #: that never reaches, however long the work is; and by how much it counts more for who had all of the recent use.
+    order_multiple: int = 2
+    order_most_seconds: int = 280_800
+    order_use_weight: int = 5
     half_life_seconds: int = 7 * 86_400
     #: Most queued workloads of one owner; beyond it an ask is refused.
     most_queued: int = 20_000

@@ -85,6 +85,7 @@ _AT_LEAST_ONE = (
 _AT_LEAST_ZERO = (
     "reservation_grace_seconds", "kill_after_seconds", "most_grace_seconds", "most_leftover_seconds",
     "preemptions_per_day", "failures", "timeouts", "launch_failures", "losses", "order_multiple", "order_most_seconds",
+    "order_use_weight",
     "baseline_bytes", "drawing_bytes", "foreign_seconds", "hot_seconds", "suspect_seconds", "strikes",
 )  # fmt: skip
 

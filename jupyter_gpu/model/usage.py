@@ -36,6 +36,6 @@ def added(buckets: dict[int, int], more: dict[int, int], kept: int) -> dict[int,
     new = buckets.copy()
     for bucket, used in more.items():
         new[bucket] = new.get(bucket, 0) + used
-    if min(new) < oldest:
+    if next(iter(new)) < oldest:  # they come in their order, or nearly
         return {bucket: used for bucket, used in new.items() if bucket >= oldest}
     return new

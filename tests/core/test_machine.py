@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis.stateful import run_state_machine_as_test
 from msgspec.structs import replace
 
-from jupyter_gpu.core import chains, decide, holds, lifecycle, observed, placement, planner, quota, spare, victims
+from jupyter_gpu.core import chains, decide, holds, lifecycle, observed, one_step, placement, quota, spare, victims
 from jupyter_gpu.model import (
     Cordon,
     Device,
@@ -122,7 +122,7 @@ def ignore_the_hand(patch):
 
 def go_back_to_where_it_died(patch):
     """What died of the hardware is sent there again."""
-    patch.setattr(planner, "avoided", lambda *_: frozenset())
+    patch.setattr(one_step, "avoided", lambda *_: frozenset())
 
 
 def share_what_nobody_shares(patch):
@@ -159,7 +159,7 @@ def serve_the_last_first(patch):
         for key in self.world.line[::-1]:
             self._answer(key, self.world.lanes.of[key[3]])
 
-    patch.setattr(planner._Step, "walk", walk)
+    patch.setattr(one_step.Step, "walk", walk)
 
 
 def stop_at_the_first_refusal(patch):
@@ -170,7 +170,7 @@ def stop_at_the_first_refusal(patch):
             if self._answer(key, self.world.lanes.of[key[3]]) is not None:
                 return
 
-    patch.setattr(planner._Step, "walk", walk)
+    patch.setattr(one_step.Step, "walk", walk)
 
 
 def forget_to_unindex(patch):
@@ -195,18 +195,18 @@ def accept_circles(patch):
 
 def run_more_than_was_asked_for(patch):
     """The word of an array's owner is not heard."""
-    patch.setattr(planner._Step, "_runs_as_many_as_it_may", lambda *_: False)
+    patch.setattr(one_step.Step, "_runs_as_many_as_it_may", lambda *_: False)
 
 
 def start_before_others_end(patch):
     """What comes after others starts at once."""
-    before = planner._Step._known_reason
+    before = one_step.Step._known_reason
 
     def known_reason(step, lane):
         reason = before(step, lane)
         return None if reason is WaitingReason.DEPENDENCY else reason
 
-    patch.setattr(planner._Step, "_known_reason", known_reason)
+    patch.setattr(one_step.Step, "_known_reason", known_reason)
 
 
 FAULTS = (
@@ -313,7 +313,7 @@ def test_a_line_that_is_not_looked_at_is_found(monkeypatch):
 
 def test_starvation_is_found(monkeypatch):
     """What never runs, though everything is free, is named at the end of the play."""
-    monkeypatch.setattr(planner._Step, "_place", lambda *_: WaitingReason.QUOTA)
+    monkeypatch.setattr(one_step.Step, "_place", lambda *_: WaitingReason.QUOTA)
     play = Checked()
     play.do(a_job("bob"))
 
