@@ -112,8 +112,8 @@ def _parent(face: Face, number: int) -> str:
 
 
 def attempts(face: Face, it: WorkloadView) -> Iterator[str]:
-    """A line for each attempt, where there is more than one; none where the broker does not tell them."""
-    if it.attempt > 1:
+    """A line for each attempt, where there is more than one or it waits for the next; none where nobody tells them."""
+    if it.attempt > 1 or (it.attempt == 1 and it.state == "queued"):
         try:
             found = face.client.attempts(it.id)
         except GpuError:

@@ -23,6 +23,7 @@ from jupyter_gpu.model import (
     HoldPage,
     HoldView,
     Kind,
+    PolicyView,
     ProgressPage,
     QuotaPage,
     RecurringPage,
@@ -80,6 +81,7 @@ JSON = [
     ("uncordon 0", DevicePage),
     ("drain 0", DevicePage),
     ("forget 3", DevicePage),
+    ("policy show", PolicyView),
 ]
 
 

@@ -15,7 +15,16 @@ import msgspec
 from jupyter_gpu import notebooks
 from jupyter_gpu.jupyter import documents as ours
 from jupyter_gpu.model import (
-    bodies, devices, documents, histories, hold_views, jobs, nouns, quota_views, recurring, states,
+    bodies,
+    devices,
+    documents,
+    histories,
+    hold_views,
+    jobs,
+    nouns,
+    quota_views,
+    recurring,
+    states,
 )  # fmt: skip
 
 TARGET = "labextension/src/types.ts"
