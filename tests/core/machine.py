@@ -6,6 +6,7 @@ among the tests of the core, with planted faults to show that it bites, and at l
 
 from __future__ import annotations
 
+import msgspec
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
@@ -55,6 +56,7 @@ from jupyter_gpu.model import (
     Workload,
     World,
 )
+from jupyter_gpu.model.queues import DEFERRED, INTERACTIVE, TRAINING
 from tests.core import oracle
 from tests.world import (
     BEGIN,
@@ -117,6 +119,16 @@ POLICIES = (
         order_multiple=0,
         sharing=(SharingRule(device="gpu-3"),),
         drains=(Condition.FAULTY, Condition.HOT),
+    ),
+    Policy(
+        teams=TEAMS,
+        quotas=(QuotaRule(team="vision", share_devices=1), QuotaRule(user="*", memory_bytes=20 * GIB)),
+        queues=(
+            INTERACTIVE,
+            msgspec.structs.replace(TRAINING, most_devices=3, preempted_by=("interactive",)),
+            msgspec.structs.replace(DEFERRED, share_devices=1),
+        ),
+        sharing=IN_PARTS,
     ),
 )
 

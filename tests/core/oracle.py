@@ -102,7 +102,28 @@ def classes_over_quota(world: World, it: Workload) -> set[str]:
 
 def quota_allows(world: World, it: Workload, classes: list[str], *, only_class_rules: bool = False) -> bool:
     """Whether devices of these classes may be added to what is held, by every rule that matches."""
+    return _queue_and_memory_allow(world, it, len(classes)) and _rules_allow(
+        world, it, classes, only_class_rules=only_class_rules
+    )
 
+
+def _queue_and_memory_allow(world: World, it: Workload, more: int) -> bool:
+    """What all of a queue may hold, and what somebody may have of parts; rules of classes and teams aside."""
+    live = [w for w in world.workloads.values() if w.lease is not None]
+    for queue in world.policy.queues:
+        held = sum(len(w.lease.devices) for w in live if w.queue == queue.name)
+        if queue.name == it.queue and queue.most_devices is not None and held + more > queue.most_devices:
+            return False
+    for rule in world.policy.quotas:
+        if rule.memory_bytes is not None and rule.user in ("*", it.owner) and rule.team is rule.device_class is None:
+            parts = [w for w in live if w.owner == it.owner and w.lease.memory_bytes is not None]
+            has = sum(len(w.lease.devices) * w.lease.memory_bytes for w in parts)
+            if it.ask.memory_bytes is not None and has + more * it.ask.memory_bytes > rule.memory_bytes:
+                return False
+    return True
+
+
+def _rules_allow(world: World, it: Workload, classes: list[str], *, only_class_rules: bool) -> bool:
     def matches(selector: str | None, value: str) -> bool:
         return selector is None or selector in ("*", value)
 

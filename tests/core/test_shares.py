@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from jupyter_gpu.model import EvictionReason, Policy, QuotaRule, State, WaitingReason
-from tests.world import HOUR, SAVED, Play
+from jupyter_gpu.model import EvictionReason, Policy, QuotaRule, SharingRule, State, WaitingReason
+from tests.world import GIB, HOUR, SAVED, Play, a_device, a_mig_device
 
 TEAMS = {"vision": ("ada", "bob"), "speech": ("cleo",)}
 
@@ -120,3 +120,68 @@ def test_without_shares_nobody_borrows():
     play = Play(2, Policy(teams=TEAMS))
 
     assert play.state(play.reservation("ada", devices=2)) is State.ACTIVE
+
+
+def yielding(play: Play) -> list[int]:
+    """Who must go."""
+    return [it.id for it in play.world.holders() if it.state is State.YIELDING]
+
+
+def test_of_two_borrowers_each_gives_back_only_what_it_borrows():
+    """Who is beyond its share by one gives one, and who has none of its own gives the rest."""
+    teams = {**TEAMS, "guests": ("zoe",)}
+    quotas = (QuotaRule(team="vision", share_devices=2), QuotaRule(team="speech", share_devices=1))
+    play = Play(4, Policy(quotas=quotas, teams=teams))
+    speech = [play.running("cleo") for _ in range(2)]
+    play.now += 60
+    guests = [play.running("zoe") for _ in range(2)]
+    play.later(HOUR)
+
+    play.job("ada", devices=2)
+    assert yielding(play) == guests  # the youngest first, and both are borrowed
+    play.job("bob")
+    assert set(yielding(play)).isdisjoint(speech)  # what vision has of its own is all claimed
+
+
+def test_a_share_counts_mig_devices_one_by_one():
+    """Each is a device; it comes back as one of the class that is asked for."""
+    devices = [a_mig_device(0), a_mig_device(1), a_device(2)]
+    quotas = (QuotaRule(team="vision", share_devices=1), QuotaRule(team="speech", share_devices=1))
+    play = Play(devices, Policy(quotas=quotas, teams=TEAMS))
+    parts = [play.running("cleo", device_class="mig-3g.40gb") for _ in range(2)]
+    play.now += 60
+    play.running("cleo", device_class="a100")
+    play.later(HOUR)
+
+    mine = play.job("ada", device_class="mig-3g.40gb")
+
+    (victim,) = yielding(play)
+    assert victim in parts
+    play.exit(victim, SAVED)
+    assert play[mine].lease.devices[0].startswith("mig-")
+
+
+def test_a_share_comes_back_of_shared_devices_as_parts():
+    """A part counts as one device, and only as many parts leave as make room for the one that is asked for."""
+    quotas = (QuotaRule(team="vision", share_devices=1),)
+    play = Play(1, Policy(quotas=quotas, teams=TEAMS, sharing=(SharingRule(),)))
+    parts = [play.running("cleo", memory_bytes=35 * GIB) for _ in range(2)]
+    play.later(HOUR)
+
+    mine = play.job("ada", memory_bytes=30 * GIB)
+
+    (victim,) = yielding(play)
+    assert victim in parts
+    play.exit(victim, SAVED)
+    assert play.state(mine) is State.ACTIVE
+    assert sum(play.state(part) is State.ACTIVE for part in parts) == 1
+
+
+def test_who_is_in_two_teams_uses_the_share_of_the_one_they_name():
+    """The first by name unless they say which; what it counts for is fixed at the submission."""
+    teams = {"speech": ("ada",), "vision": ("ada",)}
+    quotas = (QuotaRule(team="vision", share_devices=1), QuotaRule(team="speech", devices=0))
+    play = Play(1, Policy(quotas=quotas, teams=teams))
+
+    assert play.waiting(play.job("ada")) is WaitingReason.QUOTA
+    assert play.state(play.job("ada", team="vision")) is State.ACTIVE
