@@ -11,12 +11,12 @@ are served first, and who comes later bears what is missing.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import combinations, islice
 from math import inf
 from typing import NamedTuple
 
-from ..model import Device, HoldPolicy, Window, World
+from ..model import Device, HoldPolicy, Window, Workload, World
 from .placement import in_order, is_well
 from .promises import (
     NOW,
@@ -75,12 +75,14 @@ class Calendar:
         *,
         more: Iterable[Window] = (),
         leaving: Mapping[int, Leaves] | None = None,
+        also: Workload | None = None,
     ) -> None:
         """`fixed` are the holds of the policy with their devices, `more` is promised besides, or would be.
 
-        `leaving` says of holders that they leave at other times than they would.
+        `leaving` says of holders that they leave at other times than they would; `also` would hold devices as well.
         """
         self._world, self._now = world, now
+        self._also = also
         self._leaving = leaving or {}
         policy = world.policy
         #: So early a notice goes out at the most; from then on what is free already is taken first.
@@ -266,7 +268,7 @@ class Calendar:
         blocks = [it for it in self._blocks.get(device.uuid, ()) if overlap(it, window)]
         if any(excludes(window, it) for it in blocks):
             return None
-        holders = self._world.holders_of(device.uuid)
+        holders = self._holders_of(device)
         theirs = bool(holders) and all(is_entitled(window, it.owner, it.team) for it in holders)
         itself, made = NOW if theirs else self._leaves_of(device, window)
         at = itself if itself <= begin else made
@@ -281,11 +283,16 @@ class Calendar:
         )  # fmt: skip
         return _Seen(key, max(at, begin), device)
 
+    def _holders_of(self, device: Device) -> Sequence[Workload]:
+        holders, also = self._world.holders_of(device.uuid), self._also
+        held = also is not None and also.lease is not None and device.uuid in also.lease.devices
+        return [*holders, also] if held and also is not None else holders
+
     def _leaves_of(self, device: Device, window: HoldPolicy) -> Leaves:
         """When all are gone from a device who are not entitled to what is promised there."""
         known = self._known.get(device.uuid)
         if known is None or window.users or window.teams:
-            others = [it for it in self._world.holders_of(device.uuid) if not is_entitled(window, it.owner, it.team)]
+            others = [it for it in self._holders_of(device) if not is_entitled(window, it.owner, it.team)]
             gone = [self._leaving.get(it.id) or leaves(self._world, it, self._now) for it in others]
             known = Leaves(max((it.itself for it in gone), default=0.0), max((it.made for it in gone), default=0.0))
             if not (window.users or window.teams):

@@ -43,11 +43,16 @@ def holds_with_devices(world: World, now: float) -> list[tuple[HoldPolicy, froze
 
 
 def calendar_of(
-    world: World, now: float, *, more: Iterable[Window] = (), leaving: dict[int, Leaves] | None = None
+    world: World,
+    now: float,
+    *,
+    more: Iterable[Window] = (),
+    leaving: dict[int, Leaves] | None = None,
+    also: Workload | None = None,
 ) -> Calendar:
     """All promises of a world: the holds of its policy, those that were put by a word, the reservations for later."""
     policy = holds_with_devices(world, now) if world.policy.holds else []
-    return Calendar(world, now, policy, more=more, leaving=leaving)
+    return Calendar(world, now, policy, more=more, leaving=leaving, also=also)
 
 
 def _is_given_back(world: World, hold: HoldPolicy, now: float) -> bool:
@@ -104,9 +109,9 @@ class Kept:
 
         Never empty where anybody is promised anything.
         """
-        return self._calendar().kept if self._has_promises else []
+        return self.calendar().kept if self._has_promises else []
 
-    def _calendar(self) -> Calendar:
+    def calendar(self) -> Calendar:
         """Made anew after each grant: what was taken may serve a promise now, and what is free is anybody's then."""
         if self._looked_up is None or self._looked_up[0] != self._world.revision:
             calendar = calendar_of(self._world, self._now)
@@ -137,13 +142,13 @@ class Kept:
             starts = self.held_back.items()
             barred |= {uuid for uuid, (at, priority) in starts if (soon if priority > it.priority else end) > at}
         if self._has_promises and heed_holds:
-            gone_by = self._now + self._sure_to_be_gone_after(it)
-            for hold, uuids in self._calendar().look(gone_by):
+            gone_by = self._now + self.sure_to_be_gone_after(it)
+            for hold, uuids in self.calendar().look(gone_by):
                 if hold.from_at < gone_by and not is_for(hold, it):
                     barred |= uuids
         return barred
 
-    def _sure_to_be_gone_after(self, it: Workload) -> float:
+    def sure_to_be_gone_after(self, it: Workload) -> float:
         """As `yields_after_seconds`; but what states no end and does not yield is never sure to be gone."""
         seconds = self.yields_after_seconds(it)
         states_an_end = it.ask.duration_seconds is not None

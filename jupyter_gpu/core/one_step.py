@@ -8,7 +8,7 @@ for the whole step: for a lane (workloads alike in everything) without a look, f
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from heapq import heappop, heappush
 
 from ..model import (
@@ -23,6 +23,7 @@ from ..model import (
 )
 from ..model.lanes import Lane, LineKey, Part, lane_of, line_key
 from ..model.shelves import Node
+from .beside import Beside
 from .events import Event, Evicted, Explained, Granted
 from .forecast import expected_left_seconds, expected_seconds
 from .held_back import HeldBack, blocked_reason
@@ -62,6 +63,7 @@ class Step:
         #: Of a kind of ask: the most that are free on one node, and on all.
         self.most_free: dict[object, tuple[int, int]] = {}
         self.held_back = HeldBack(world, self.kept, now)
+        self.beside = Beside(world, self.kept, now)
         self._victims: Victims | None = None
 
     def _record(self, event: Event) -> None:
@@ -219,6 +221,8 @@ class Step:
             return reason
         if self._may_fit(it.ask):
             uuids = self._room(it).place(it.previous_devices)
+            if uuids is None and self.kept.holds:
+                uuids = self.beside.place(it, lambda barred: self._room(it, heed_holds=False, barred=barred))
             if uuids is not None:
                 self._grant(it, uuids)
                 return None
@@ -266,9 +270,9 @@ class Step:
             return (*kind, expected_seconds(self.world, it), self.kept.yields_after_seconds(it))
         return kind
 
-    def _room(self, it: Workload, *, heed_holds: bool = True) -> Room:
+    def _room(self, it: Workload, *, heed_holds: bool = True, barred: Collection[str] = ()) -> Room:
         """What would serve it as things are."""
-        barred = self.kept.barred_to(it, heed_holds=heed_holds)
+        barred = self.kept.barred_to(it, heed_holds=heed_holds).union(barred)
         if it.avoids:
             barred |= avoided(self.world, it, self.now)
         room = Room(
