@@ -26,17 +26,20 @@ class HeldBack:
         self._world, self._kept, self._now = world, kept, now
         self._heads: set[_KindOfDevice] = set()
 
-    def consider(self, it: Workload, open_room: Callable[[Workload], Room]) -> None:
-        """Give it a start, where it is the first of its kind and there is something to hold back."""
+    def go_on(self, now: float) -> None:
+        """Some seconds have passed."""
+        self._now = now
+
+    def consider(self, it: Workload, open_room: Callable[[Workload], Room]) -> bool:
+        """Give it a start, where it is the first of its kind and there is something to hold back; tell whether so."""
         ask = it.ask
         kind = (ask.pool, ask.device_class, ask.memory_bytes is None, ask.on)
         if kind in self._heads or (ask.across_nodes and not it.lifted):
-            return
+            return False
         self._heads.add(kind)
-        if _has_some(self._world, ask):
-            self._promise_a_start(it, open_room(it))
+        return _has_some(self._world, ask) and self._promise_a_start(it, open_room(it))
 
-    def _promise_a_start(self, it: Workload, room: Room) -> None:
+    def _promise_a_start(self, it: Workload, room: Room) -> bool:
         """Nothing is kept idle for what would not fit even on an empty machine."""
         world = self._world
         world.ends.advance(self._now, world.workloads)
@@ -44,7 +47,8 @@ class HeldBack:
             if room.leave(world.workloads[id_]).fits:
                 start = self._now if it.lifted else max(due, self._now)
                 self._kept.hold_back(room.place(it.previous_devices) or (), start, it.priority)
-                return
+                return True
+        return False
 
 
 def _has_some(world: World, ask: Ask) -> bool:

@@ -120,6 +120,10 @@ class Kept:
             self._has_promises = not calendar.is_empty
         return self._looked_up[1]
 
+    def go_on(self, now: float) -> None:
+        """Some seconds have passed."""
+        self._now = now
+
     def hold_back(self, uuids: Iterable[str], start: float, priority: int) -> None:
         """Nobody later may delay this start; where two wait for a device, the earlier one."""
         for uuid in uuids:

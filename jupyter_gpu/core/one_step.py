@@ -64,6 +64,8 @@ class Step:
         self.most_free: dict[object, tuple[int, int]] = {}
         self.held_back = HeldBack(world, self.kept, now)
         self.beside = Beside(world, self.kept, now)
+        #: The last in line for whom any device is kept.
+        self.last_kept: LineKey | None = None
         self._victims: Victims | None = None
 
     def _record(self, event: Event) -> None:
@@ -81,6 +83,22 @@ class Step:
         if self.ledger.queues:
             self._walk(self._is_its_queues_own)
         self._walk(None)
+
+    def go_on(self, now: float) -> None:
+        """Some seconds have passed, and only who is new is looked at."""
+        self.now = now
+        self.kept.go_on(now)
+        self.held_back.go_on(now)
+
+    def stands_before_a_promise(self, it: Workload) -> bool:
+        """Whether devices would do that are kept for somebody behind it: only a look at the whole line tells."""
+        if self.last_kept is None or line_key(it) > self.last_kept or not self._may_fit(it.ask):
+            return False
+        room = Room(self.world, it.ask)
+        return (room.look_at_free() if it.ask.memory_bytes is None else room.look_at(self.world.layout.shareable)).fits
+
+    def _note_kept(self, it: Workload) -> None:
+        self.last_kept = max(line_key(it), self.last_kept or line_key(it))
 
     def greet(self, came: Iterable[int]) -> None:
         """Consider who is new in line, in its order."""
@@ -335,6 +353,7 @@ class Step:
 
     def _promise(self, it: Workload, uuids: tuple[str, ...]) -> bool:
         self.kept.promised.update(uuids)
+        self._note_kept(it)
         self._count(it, uuids)
         if it.member is not None:
             self.to_come[it.member.array] += 1
@@ -364,7 +383,8 @@ class Step:
     # -- 5 hold back
 
     def _hold_back(self, it: Workload) -> WaitingReason:
-        self.held_back.consider(it, self._room)
+        if self.held_back.consider(it, self._room):
+            self._note_kept(it)
         if self.kept.holds and self._room(it, heed_holds=False).fits:
             return WaitingReason.HOLD
         return blocked_reason(self.world, it.ask)

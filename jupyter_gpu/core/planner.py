@@ -25,6 +25,7 @@ class Memory:
     def __init__(self) -> None:
         """Nothing is known: the first step looks at all."""
         self._step: Step | None = None
+        self._looked_at = 0.0
         self._revision = -1
         self._came: list[int] = []
 
@@ -40,11 +41,17 @@ class Memory:
         """The step to go on from, and who is new since then."""
         step, came = self._step, self._came
         self._came = []
-        known = step is not None and step.world is world and step.now <= now <= step.now + _REMEMBERED_SECONDS
-        return (step, came) if known and step is not None else None
+        if step is None or step.world is not world or not 0 <= now - self._looked_at <= _REMEMBERED_SECONDS:
+            return None
+        if any(step.stands_before_a_promise(world.workloads[id_]) for id_ in came):
+            return None
+        step.go_on(now)
+        return step, came
 
     def keep(self, step: Step) -> None:
         """Remember the newest."""
+        if step is not self._step:
+            self._looked_at = step.now
         self._step, self._revision = step, step.world.revision
 
 
