@@ -8,7 +8,7 @@ is in `observed`.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import msgspec
 
@@ -73,6 +73,7 @@ from .events import (
     OfWorkload,
     PolicyLoaded,
     Released,
+    Requeued,
     Submitted,
 )  # fmt: skip
 from .holds import may_extend
@@ -117,14 +118,20 @@ def step(
     except GpuError:
         world.policy = known_policy
         raise
+    made_room_for = _made_room_for(world, own)
     for event in own:
         evolve(world, event)
+    own += observed.rerank_requeued(world, own, now)
     has_booked = bool(world.booked)
     own += booking.end_what_is_over(world, now) if has_booked else ()
     own += follow(world, own, now)
     if memory is not None:
         memory.note(world, revision, own)
-    events = own + plan(world, now, memory) if places and type(command) not in _CHANGES_NO_PLACE else own
+    events = own
+    if places and type(command) not in _CHANGES_NO_PLACE:
+        came = {event.it.id for event in own if isinstance(event, Submitted)}
+        turns_of = None if isinstance(command, Tick) else came
+        events = own + plan(world, now, memory, made_room_for, turns_of)
     events += booking.end_when_promised(world, events, now) if has_booked else ()
     touched = {event.workload for event in events if isinstance(event, OfWorkload)}
     touched.update(event.it.id for event in events if isinstance(event, Submitted))
@@ -138,6 +145,12 @@ def step(
             hint="This is a fault of the broker: please report it with `jupyter gpu events` of the workload.",
         )
     return events
+
+
+def _made_room_for(world: World, events: Iterable[Event]) -> set[int]:
+    """Whom those made room for who leave their devices by these events."""
+    leave = (world.workloads.get(event.workload) for event in events if isinstance(event, Requeued | Ended))
+    return {it.evicted_for for it in leave if it is not None and it.evicted_for is not None}
 
 
 def find(world: World, workload_id: int) -> Workload:

@@ -43,21 +43,33 @@ def _usual_seconds(world: World, it: Workload) -> int:
     return 3600 if queue is None else queue.expected_seconds
 
 
-def rank_ms(it: Workload, world: World, use_permille: int) -> int:
-    """Submission time plus a bounded penalty for what it is expected to take, weighed by its owner's decayed use.
+def rank_ms(
+    it: Workload,
+    world: World,
+    use_permille: int,
+    *,
+    left_seconds: float | None = None,
+    done_seconds: float | None = None,
+) -> int:
+    """Submission time plus a bounded penalty for what it will still take, weighed by its owner's decayed use.
 
     Short work passes long work, and who has used little passes who has used much. The penalty grows with the expected
     time and the root of the size, ever more slowly, and never reaches its bound. So nobody starves: whoever submits
     later than the bound stands behind, whatever they ask for, and `wait_limit_seconds` of the queue lifts to the front
-    whom only the want of a fit keeps waiting.
+    whom only the want of a fit keeps waiting. Where jobs take turns, what one has had already counts as not waited.
     """
     policy = world.policy
     root_milli = isqrt(max(1, it.ask.devices) * 1_000_000)
     weight_permille = 1000 + policy.order_use_weight * use_permille
-    cost = policy.order_multiple * expected_seconds(world, it) * root_milli * weight_permille // 1_000_000
+    left = expected_left_seconds(world, it) if left_seconds is None else left_seconds
+    cost = policy.order_multiple * round(left) * root_milli * weight_permille // 1_000_000
     bound = policy.order_most_seconds
     penalty_ms = bound * cost * 1000 // (bound + cost) if bound + cost else 0
-    return round(it.submitted_at * 1000) + penalty_ms
+    queue = policy.queue(it.queue)
+    had = 0.0
+    if queue is not None and queue.slice_factor is not None:
+        had = it.worked_seconds if done_seconds is None else done_seconds
+    return round((it.submitted_at + had) * 1000) + penalty_ms
 
 
 def expected_end_at(world: World, it: Workload, now: float) -> float:

@@ -34,10 +34,15 @@ class HeldBack:
         """Give it a start, where it is the first of its kind and there is something to hold back; tell whether so."""
         ask = it.ask
         kind = (ask.pool, ask.device_class, ask.memory_bytes is None, ask.on)
-        if kind in self._heads or (ask.across_nodes and not it.lifted):
+        if kind in self._heads or not (it.lifted or self._is_held_for_at_once(it)):
             return False
         self._heads.add(kind)
         return _has_some(self._world, ask) and self._promise_a_start(it, open_room(it))
+
+    def _is_held_for_at_once(self, it: Workload) -> bool:
+        """Where jobs take turns, what starts where the first waits can be moved soon, and nothing need idle for it."""
+        queue = self._world.policy.queue(it.queue)
+        return not it.ask.across_nodes and (queue is None or queue.slice_factor is None)
 
     def _promise_a_start(self, it: Workload, room: Room) -> bool:
         """Nothing is kept idle for what would not fit even on an empty machine."""

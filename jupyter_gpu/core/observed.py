@@ -44,10 +44,12 @@ from .events import (
     Evicted,
     Overdue,
     Released,
+    Requeued,
     Reranked,
     Started,
 )  # fmt: skip
 from .forecast import rank_ms
+from .lifecycle import evolve
 from .placement import is_mig, why_not_shared
 from .recent_use import RecentUse
 from .told import WORDS, above_its_part, what_it_used
@@ -294,6 +296,20 @@ def rerank(world: World, command: Rerank, now: float) -> list[Event]:  # noqa: A
         if abs(rank - it.rank_ms) >= _LEAST_CHANGE_MS:
             ranks[it.id] = rank
     return [Reranked(at=now, ranks=ranks)] if ranks else []
+
+
+def rerank_requeued(world: World, events: Iterable[Event], now: float) -> list[Event]:
+    """Where jobs take turns, who comes back stands where its turn leaves it."""
+    sliced = {queue.name for queue in world.policy.queues if queue.slice_factor is not None}
+    back = [world.workloads[event.workload] for event in events if sliced and isinstance(event, Requeued)]
+    its = [it for it in back if it.queue in sliced]
+    if not its:
+        return []
+    recent = RecentUse(world, now)
+    ranks = {it.id: rank_ms(it, world, recent.permille(it.owner, it.team)) for it in its}
+    event = Reranked(at=now, ranks=ranks)
+    evolve(world, event)
+    return [event]
 
 
 def tick(world: World, command: Tick, now: float) -> list[Event]:  # noqa: ARG001 - one shape for all the rules

@@ -31,6 +31,7 @@ from .holds import Kept, is_entitled
 from .lifecycle import evolve
 from .placement import Room, avoided, suits_sort
 from .quota import NO_CLASSES, Binding, Ledger
+from .turns import Turns
 from .victims import Victims, is_in_overtime, is_protected
 
 #: What a step knows of an owner with their team, queue and class: so many devices within the quota, so many within the
@@ -43,8 +44,10 @@ AskKind = tuple[object, ...]
 class Step:
     """What one step knows: free devices, promises made to those before, what was refused already."""
 
-    def __init__(self, world: World, now: float) -> None:
+    def __init__(self, world: World, now: float, turns_of: Collection[int] | None = None) -> None:
         self.world, self.now = world, now
+        #: Who may have others take turns in this step; None is everybody.
+        self.turns_of = turns_of
         self.events: list[Event] = []
         self.ledger = Ledger(world, now)
         self.kept = Kept(world, now)
@@ -67,6 +70,7 @@ class Step:
         #: The last in line for whom any device is kept.
         self.last_kept: LineKey | None = None
         self._victims: Victims | None = None
+        self.turns: dict[str, Turns] = {}
 
     def _record(self, event: Event) -> None:
         evolve(self.world, event)
@@ -74,12 +78,19 @@ class Step:
 
     # -- 1 order
 
-    def walk(self) -> None:
-        """Consider all in line; the world keeps the order.
+    def walk(self, first: Iterable[int] = ()) -> None:
+        """Consider all in line; the world keeps the order. Before all those for whom others make, or made, room.
 
         Within one priority who stays within a share goes before borrowers: else what a team reclaimed would go back
         to the borrower, whose old place in line may be before it. So does, before all, what is its queue's own.
         """
+        made_room_for = {it.evicted_for for it in self.yielding if it.evicted_for is not None}
+        for key in sorted(
+            line_key(it)
+            for it in (self.world.workloads.get(id_) for id_ in made_room_for.union(first))
+            if it is not None and it.state is State.QUEUED
+        ):
+            self._answer(key, self.world.lanes.of[key[3]])
         if self.ledger.queues:
             self._walk(self._is_its_queues_own)
         self._walk(None)
@@ -273,7 +284,7 @@ class Step:
 
     def _kind_of(self, it: Workload, party: object) -> AskKind:
         ask = it.ask
-        kind = (
+        kind: AskKind = (
             ask.pool,
             ask.device_class,
             ask.memory_bytes,
@@ -284,6 +295,9 @@ class Step:
             (it.priority, it.queue),
             party,
         )
+        queue = self.world.policy.queue(it.queue)
+        if queue is not None and queue.slice_factor is not None:
+            kind = (*kind, expected_left_seconds(self.world, it))
         if self.kept.holds or self.kept.held_back:
             return (*kind, expected_seconds(self.world, it), self.kept.yields_after_seconds(it))
         return kind
@@ -330,12 +344,12 @@ class Step:
     def _preempt(self, it: Workload) -> bool:
         """Make room by moving others, if that makes it fit."""
         if not self._somebody_may_yield(it):
-            return False
+            return self._take_turns(it)
         if self._victims is None:
             self._victims = Victims(self.world, self.ledger, self.now)
         victims = self._victims.choose(it, lambda: self._room_to_come(it))
         if not victims:
-            return False
+            return self._take_turns(it)
         room = self._room_to_come(it)
         for victim in victims:
             room.leave(victim)
@@ -343,6 +357,28 @@ class Step:
             self._victims.taken(victim)
             self._evict(victim, it)
         return self._promise(it, room.place(it.previous_devices) or ())
+
+    def _take_turns(self, it: Workload) -> bool:
+        """Have others of its queue yield, where they take turns."""
+        queue = self.world.policy.queue(it.queue)
+        if queue is None or queue.slice_factor is None or it.kind is not Kind.JOB:
+            return False
+        if self.turns_of is not None and it.id not in self.turns_of:
+            return False
+        turns = self.turns.get(it.queue)
+        if turns is None:
+            turns = self.turns[it.queue] = Turns(self.world, it.queue, queue.slice_factor, self.now)
+        victims = turns.choose(it, self.kept.barred_to(it))
+        room = self._room_to_come(it)
+        for victim in victims:
+            room.leave(victim)
+        uuids = room.place(it.previous_devices) if victims else None
+        if uuids is None:
+            return False
+        for victim in victims:
+            turns.taken(victim)
+            self._evict(victim, it)
+        return self._promise(it, uuids)
 
     def _somebody_may_yield(self, it: Workload) -> bool:
         """Whether it is worth a look at all that run: without shares and budgets only lower work and overtime yield."""

@@ -5,7 +5,7 @@ Where commands are decided one after the other in one world, a step goes on from
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 from ..model import World
 from .events import Event, Submitted
@@ -55,16 +55,27 @@ class Memory:
         self._step, self._revision = step, step.world.revision
 
 
-def plan(world: World, now: float, memory: Memory | None = None) -> list[Event]:
-    """Give what is free to who is first, preempt where it helps, and say why the others wait."""
+def plan(
+    world: World,
+    now: float,
+    memory: Memory | None = None,
+    first: Iterable[int] = (),
+    turns_of: Collection[int] | None = None,
+) -> list[Event]:
+    """Give what is free to who is first, preempt where it helps, and say why the others wait.
+
+    `first` are those for whom others have just made room: what was taken for them is theirs. Where jobs take turns,
+    `turns_of` are those for whom others are looked for: who is new, and all when time is told, which is often enough.
+    """
     known = None if memory is None else memory.take(world, now)
     if known is not None:
         step, came = known
+        step.turns_of = turns_of
         step.greet(came)
     else:
-        step = Step(world, now)
+        step = Step(world, now, turns_of)
         step.clear_the_holds()
-        step.walk()
+        step.walk(first)
     step.explain()
     if memory is not None:
         memory.keep(step)

@@ -68,6 +68,10 @@ class Ends:
         if due is not None:
             del self.order[bisect_left(self.order, (due, workload_id))]
 
+    def due(self, workload_id: int) -> float:
+        """When one is due to leave, as far as it was expected anew."""
+        return self._due[workload_id]
+
     def advance(self, now: float, workloads: Mapping[int, Workload]) -> None:
         """Expect those anew who have outlived what was expected of them: each so often as its age grows by half."""
         overdue = self.order[: bisect_left(self.order, (now,))]

@@ -72,7 +72,7 @@ def lane_of(it: Workload) -> Lane:
     price = it.ask.duration_seconds if it.kind is Kind.RESERVATION else None
     asker = _part(it.owner, it.team, it.queue, it.kind, it.ask.device_class, price, it.ask.memory_bytes)
     place = (it.avoids, it.avoids_until)
-    what = _part(it.ask, it.queue, it.kind, it.priority, it.lifted, it.preempted_at, grace, place)
+    what = _part(it.ask, it.queue, it.kind, it.priority, it.lifted, it.preempted_at, grace, place, it.worked_seconds)
     key = (asker, what, it.waiting, bool(it.unmet), _bounded_array(it))
     lane = _LANES.get(key)
     if lane is None:

@@ -28,6 +28,9 @@ class QueuePolicy(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True,
     #: The queues whose higher priority counts against its work; None is every queue of a higher priority. A share is
     #: taken back by whomever it belongs to all the same.
     preempted_by: tuple[str, ...] | None = None
+    #: Its jobs take turns: one that waits takes the place of one that runs and is expected to need so many times as
+    #: long as it. None is that equals never preempt each other.
+    slice_factor: int | None = None
     grace_seconds: int = 120
     #: Waiting longer lifts a workload to the front of its queue.
     wait_limit_seconds: int | None = None

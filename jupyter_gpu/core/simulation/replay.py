@@ -26,6 +26,7 @@ from ...model import (
     Outcome,
     Policy,
     Release,
+    Rerank,
     SeeDevices,
     SeeExited,
     SeeProbe,
@@ -36,6 +37,7 @@ from ...model import (
 )  # fmt: skip
 from ..decide import step
 from ..events import Event, Evicted, Granted
+from ..planner import Memory
 from .baselines import PROGRESS_EVERY, Progress, no_progress
 from .runs import Runs
 from .trace import TraceJob
@@ -44,8 +46,10 @@ from .trace import TraceJob
 MONDAY_AT = 1_790_035_200
 _IS_UNIX_S = 1_000_000_000
 
-#: While somebody waits, time is told this often: waits that are over their limit, and what else time alone brings.
-TICK_SECONDS = 300
+#: While somebody waits, time is told this often, as a broker tells it: what time alone brings, and ranks made anew.
+TICK_SECONDS = 3600
+#: Where jobs take turns, more often: some leave their protected time.
+TURN_SECONDS = 600
 #: When nothing runs and nothing comes any more: a budget may let work start so much later.
 _LAST_TICKS, _LAST_TICK_SECONDS = 36 * 24, 3600
 
@@ -63,7 +67,8 @@ class Assumed(msgspec.Struct, frozen=True, kw_only=True):
     checkpoint_seconds: int = 600
     #: What each start after the first costs on its devices.
     restart_seconds: int = 60
-    tick_seconds: int = TICK_SECONDS
+    #: How often time is told while somebody waits; None is as often as the policy needs it.
+    tick_seconds: int | None = None
 
 
 class _Job:
@@ -139,6 +144,10 @@ class Replay:
         first = jobs[0].submit_s if jobs else 0
         self._origin_at = 0 if first >= _IS_UNIX_S else MONDAY_AT
         self._now = first
+        self._memory = Memory()
+        self._reranked = self._now // TICK_SECONDS
+        slices = any(queue.slice_factor is not None for queue in policy.queues)
+        self._tick_seconds = assumed.tick_seconds or (TURN_SECONDS if slices else TICK_SECONDS)
         self._jobs: dict[int, _Job] = {}
         self._ends: list[_Ending] = []
         self._leaving: list[int] = []
@@ -162,35 +171,44 @@ class Replay:
                     continue
                 break
             moment = min(moments)
-            if self.world.line and moment > ticked + self._assumed.tick_seconds:
-                self._now = ticked = max(self._now, ticked + self._assumed.tick_seconds)
-                self._decide(Tick())
+            if self.world.line and moment > ticked + self._tick_seconds:
+                self._now = ticked = max(self._now, ticked + self._tick_seconds)
+                self._pass_time()
                 continue
             self._now = moment
             if not self.world.line:
                 ticked = moment
-            self._end_those_due()
+            came = coming
             while coming < count and jobs[coming].submit_s <= moment:
-                self._submit(coming)
                 coming += 1
+            self._end_those_due(is_last=came == coming)
+            for number in range(came, coming):
+                self._submit(number, is_last=number + 1 == coming)
         self._refuse_the_stuck()
         return self.runs
 
     # -- what is told
 
-    def _decide(self, command: Command) -> None:
+    def _pass_time(self) -> None:
+        if self._now // TICK_SECONDS != self._reranked:
+            self._reranked = self._now // TICK_SECONDS
+            self._tell(Rerank(), places=False)
+        self._decide(Tick())
+
+    def _decide(self, command: Command, *, places: bool = True) -> None:
         """One command; what is granted begins to run, and who must yield leaves at once."""
-        self._tell(command)
+        self._tell(command, places=places)
         self._let_leave()
 
     def _let_leave(self) -> None:
         """However many must: one after another, and also those who must because of it."""
         while self._leaving:
-            self._leave(self._leaving.pop())
+            id_ = self._leaving.pop()
+            self._leave(id_, places=not self._leaving)
 
-    def _tell(self, command: Command) -> None:
+    def _tell(self, command: Command, *, places: bool = True) -> None:
         now = float(self._origin_at + self._now)
-        self._take_in(step(self.world, command, now), now)
+        self._take_in(step(self.world, command, now, memory=self._memory, places=places), now)
 
     def _take_in(self, events: list[Event], now: float) -> None:
         for event in events:
@@ -202,7 +220,7 @@ class Replay:
         if self._seen is not None:
             self._seen(self.world, now, events)
 
-    def _submit(self, number: int) -> None:
+    def _submit(self, number: int, *, is_last: bool) -> None:
         job = self.runs.jobs[number]
         queue = job.queue if job.queue in self._is_for_people else None
         is_reservation = queue is not None and self._is_for_people[queue]
@@ -220,12 +238,15 @@ class Replay:
                     ask=self._ask(job, queue),
                     spec=None if is_reservation else _SPEC,
                     holder=_HOLDER if is_reservation else None,
-                )
+                ),
+                places=is_last,
             )
         except GpuError as error:
             del self._jobs[before + 1]
             self.runs.refused[number] = error.message
             self._done += 1
+            if is_last:
+                self._decide(Tick())
 
     def _ask(self, job: TraceJob, queue: str | None) -> Ask:
         """Nothing ran into its limit in the trace, so none does here: a limit below the run time was no limit."""
@@ -257,14 +278,17 @@ class Replay:
                 return
             heappop(ends)
 
-    def _end_those_due(self) -> None:
+    def _end_those_due(self, *, is_last: bool) -> None:
+        """Of all that happens at one moment only the last needs a step of the planner."""
+        due: list[tuple[int, _Job]] = []
         while self._ends and self._ends[0].at <= self._now:
             ending = heappop(self._ends)
             it = self._jobs.get(ending.workload)
-            if it is None or it.end is None or it.attempt != ending.attempt:
-                continue
-            self._close(ending.workload, it)
-            self._tell_the_end(ending.workload, it, _DONE)
+            if it is not None and it.end is not None and it.attempt == ending.attempt:
+                due.append((ending.workload, it))
+        for number, (id_, it) in enumerate(due, 1):
+            self._close(id_, it)
+            self._tell_the_end(id_, it, _DONE, places=is_last and number == len(due))
             self._let_leave()
 
     def _close(self, id_: int, it: _Job, *, is_over: bool = True) -> None:
@@ -276,14 +300,14 @@ class Replay:
             if self._done % PROGRESS_EVERY == 0:
                 self._progress(self._done, len(self.runs.jobs))
 
-    def _tell_the_end(self, id_: int, it: _Job, outcome: Outcome) -> None:
+    def _tell_the_end(self, id_: int, it: _Job, outcome: Outcome, *, places: bool = True) -> None:
         if it.is_reservation:
-            self._tell(Release(workload=id_, by="replay"))
-            self._tell(SeeProbe(workload=id_))
+            self._tell(Release(workload=id_, by="replay"), places=False)
+            self._tell(SeeProbe(workload=id_), places=places)
             return
-        self._tell(SeeExited(workload=id_, attempt=it.attempt, outcome=outcome, clear=True))
+        self._tell(SeeExited(workload=id_, attempt=it.attempt, outcome=outcome, clear=True), places=places)
 
-    def _leave(self, id_: int) -> None:
+    def _leave(self, id_: int, *, places: bool) -> None:
         """It saves nothing more than it had saved: the notice is as short as can be."""
         it = self._jobs.get(id_)
         if it is None or it.end is None:
@@ -303,6 +327,7 @@ class Replay:
                 progressed=saved > 0,
                 unsaved_seconds=float(worked - saved),
             ),
+            places=places,
         )
         known = self.world.workloads.get(id_)
         if known is None or known.state is State.ENDED:
@@ -319,7 +344,7 @@ class Replay:
             if not self.world.line:
                 return False
             self._now += _LAST_TICK_SECONDS
-            self._decide(Tick())
+            self._pass_time()
             if self._ends:
                 return True
         return False
