@@ -103,7 +103,9 @@ class Step:
 
     def stands_before_a_promise(self, it: Workload) -> bool:
         """Whether devices would do that are kept for somebody behind it: only a look at the whole line tells."""
-        if self.last_kept is None or line_key(it) > self.last_kept or not self._may_fit(it.ask):
+        # By shares who is within one goes before those of the same priority that borrow.
+        is_by_key = not (self.ledger.shares or self.ledger.queues)
+        if self.last_kept is None or (is_by_key and line_key(it) > self.last_kept) or not self._may_fit(it.ask):
             return False
         room = Room(self.world, it.ask)
         return (room.look_at_free() if it.ask.memory_bytes is None else room.look_at(self.world.layout.shareable)).fits
