@@ -3,7 +3,7 @@
 Nobody knows how long a job will run, and people who say so are often wrong. So its owner's last jobs are asked: those
 of its name and size, else of its size, else all of theirs, then their team's and everybody's. Each ring of lengths
 counts by how many it has, against what the wider ones say, so that one odd run does not decide. Where its owner has
-run nothing yet, its time limit is all there is; and no job is expected to run beyond its limit.
+run nothing yet, its time limit is taken, if it has one; and no job is expected to run beyond its limit.
 """
 
 from __future__ import annotations
@@ -30,8 +30,9 @@ def expected_seconds(world: World, it: Workload) -> int:
 
 
 def _expected_seconds(world: World, it: Workload, limit: int | None) -> int:
-    said = _usual_seconds(world, it) if limit is None or world.habits.knows(it.owner) else limit
-    expected = log(max(1, said))
+    if limit is not None and not world.habits.knows(it.owner):
+        return limit
+    expected = log(max(1, _usual_seconds(world, it)))
     for ring in world.habits.rings_of(it):
         expected = (ring.count * ring.log_of_mean + _AS_MANY * expected) / (ring.count + _AS_MANY)
     seconds = max(1, round(exp(expected)))
