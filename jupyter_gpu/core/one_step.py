@@ -268,7 +268,7 @@ class Step:
         """Whether so many are free at all, on one node if they must be: most that wait are answered by that."""
         if ask.memory_bytes is not None:
             return True
-        kind = (ask.pool, ask.device_class, ask.devices > 1)
+        kind = (ask.pool, ask.device_class, ask.devices > 1, ask.min_free_bytes)
         known = self.most_free.get(kind)
         if known is None:
             nodes: dict[Node, int] = {}
