@@ -30,9 +30,9 @@ from .held_back import HeldBack, blocked_reason
 from .holds import Kept, is_entitled
 from .lifecycle import evolve
 from .placement import Room, avoided, suits_sort
+from .preemption import Preemption
 from .quota import NO_CLASSES, Binding, Ledger
-from .turns import Turns
-from .victims import Victims, is_in_overtime, is_protected
+from .victims import is_in_overtime, is_protected
 
 #: What a step knows of an owner with their team, queue and class: so many devices within the quota, so many within the
 #: budget, up to so many no class is barred; what of theirs found no devices; and the counts that this depends on.
@@ -46,8 +46,6 @@ class Step:
 
     def __init__(self, world: World, now: float, turns_of: Collection[int] | None = None) -> None:
         self.world, self.now = world, now
-        #: Who may have others take turns in this step; None is everybody.
-        self.turns_of = turns_of
         self.events: list[Event] = []
         self.ledger = Ledger(world, now)
         self.kept = Kept(world, now)
@@ -69,8 +67,7 @@ class Step:
         self.beside = Beside(world, self.kept, now)
         #: The last in line for whom any device is kept.
         self.last_kept: LineKey | None = None
-        self._victims: Victims | None = None
-        self.turns: dict[str, Turns] = {}
+        self.preemption = Preemption(world, self.ledger, self.kept, now, turns_of)
 
     def _record(self, event: Event) -> None:
         evolve(self.world, event)
@@ -235,9 +232,16 @@ class Step:
         without = self.without.setdefault(party, {})
         reason = without.get(lane.what) or self._place(it, self._kind_of(it, party))
         # Whoever waits for a victim has taken it; the next alike may still find another.
-        if reason is not None and reason is not WaitingReason.CLEARING:
+        if reason is not None and reason is not WaitingReason.CLEARING and self._is_for_all_alike(it):
             without[lane.what] = reason
         return reason
+
+    def _is_for_all_alike(self, it: Workload) -> bool:
+        """Whether others who ask for the same get the same answer, however long their work is expected to run."""
+        queue = self.world.policy.queue(it.queue)
+        if queue is not None and queue.slice_factor is not None:
+            return False
+        return not (self.kept.held_back or self.kept.holds) or not self._may_fit(it.ask)
 
     def _runs_as_many_as_it_may(self, lane: Lane) -> bool:
         """Whether so many of an array run, or have devices made free for them, as its owner said may at once."""
@@ -345,49 +349,15 @@ class Step:
 
     def _preempt(self, it: Workload) -> bool:
         """Make room by moving others, if that makes it fit."""
-        if not self._somebody_may_yield(it):
-            return self._take_turns(it)
-        if self._victims is None:
-            self._victims = Victims(self.world, self.ledger, self.now)
-        victims = self._victims.choose(it, lambda: self._room_to_come(it))
-        if not victims:
-            return self._take_turns(it)
+        yielding = self.preemption.choose(it, self._room_to_come)
+        if not yielding:
+            return False
         room = self._room_to_come(it)
-        for victim in victims:
+        for victim, _ in yielding:
             room.leave(victim)
-        for victim in victims:
-            self._victims.taken(victim)
-            self._evict(victim, it)
+        for victim, why in yielding:
+            self._evict(victim, it, why)
         return self._promise(it, room.place(it.previous_devices) or ())
-
-    def _take_turns(self, it: Workload) -> bool:
-        """Have others of its queue yield, where they take turns."""
-        queue = self.world.policy.queue(it.queue)
-        if queue is None or queue.slice_factor is None or it.kind is not Kind.JOB:
-            return False
-        if self.turns_of is not None and it.id not in self.turns_of:
-            return False
-        turns = self.turns.get(it.queue)
-        if turns is None:
-            turns = self.turns[it.queue] = Turns(self.world, it.queue, queue.slice_factor, self.now)
-        victims = turns.choose(it, self.kept.barred_to(it))
-        room = self._room_to_come(it)
-        for victim in victims:
-            room.leave(victim)
-        uuids = room.place(it.previous_devices) if victims else None
-        if uuids is None:
-            return False
-        for victim in victims:
-            turns.taken(victim)
-            self._evict(victim, it)
-        return self._promise(it, uuids)
-
-    def _somebody_may_yield(self, it: Workload) -> bool:
-        """Whether it is worth a look at all that run: without shares and budgets only lower work and overtime yield."""
-        others = self.world.live_by
-        return bool(self.ledger.shares or self.ledger.queues) or self.ledger.has_budgets or any(
-            kind is Kind.RESERVATION or priority < it.priority for kind, priority in others
-        )  # fmt: skip
 
     def _promise(self, it: Workload, uuids: tuple[str, ...]) -> bool:
         self.kept.promised.update(uuids)
@@ -404,7 +374,7 @@ class Step:
             return
         self.askers = {asker: known for asker, known in self.askers.items() if touched.isdisjoint(known[4])}
 
-    def _evict(self, victim: Workload, better: Workload | None) -> None:
+    def _evict(self, victim: Workload, better: Workload | None, why: str = "") -> None:
         self._record(
             Evicted(
                 at=self.now,
@@ -412,7 +382,7 @@ class Step:
                 reason=EvictionReason.EXPIRED if victim.kind is Kind.RESERVATION else EvictionReason.PREEMPTED,
                 yield_by=self.now + self.kept.grace_of(victim),
                 evicted_for=None if better is None else better.id,
-                detail="makes room for a hold" if better is None else f"makes room for {better.title}",
+                detail="makes room for a hold" if better is None else f"makes room for {better.title}: {why}",
             )
         )
         self.ledger.leaves(victim)

@@ -70,7 +70,7 @@ def plan(
     known = None if memory is None else memory.take(world, now)
     if known is not None:
         step, came = known
-        step.turns_of = turns_of
+        step.preemption.turns_of = turns_of
         step.greet(came)
     else:
         step = Step(world, now, turns_of)
