@@ -27,12 +27,11 @@ from .beside import Beside
 from .events import Event, Evicted, Explained, Granted
 from .forecast import expected_left_seconds, expected_seconds
 from .held_back import HeldBack, blocked_reason
-from .holds import Kept, is_entitled
+from .holds import Kept
 from .lifecycle import evolve
 from .placement import Room, avoided, suits_sort
 from .preemption import Preemption
 from .quota import NO_CLASSES, Binding, Ledger
-from .victims import is_in_overtime, is_protected
 
 #: What a step knows of an owner with their team, queue and class: so many devices within the quota, so many within the
 #: budget, up to so many no class is barred; what of theirs found no devices; and the counts that this depends on.
@@ -399,18 +398,8 @@ class Step:
 
     def clear_the_holds(self) -> None:
         """Give notice, a grace early, to what must leave a device before a hold begins."""
-        for hold, uuids in self.kept.holds:
-            held = {it.id: it for uuid in sorted(uuids) for it in self.world.holders_of(uuid)}
-            for it in held.values():
-                is_time = self.now >= hold.from_at - self.kept.leaves_within_seconds(it)
-                stays = is_entitled(hold, it.owner, it.team) or it.state is not State.ACTIVE
-                if is_time and not stays and self._may_be_moved(it):
-                    self._evict(it, None)
-
-    def _may_be_moved(self, it: Workload) -> bool:
-        return is_in_overtime(it, self.now) if it.kind is Kind.RESERVATION else not is_protected(
-            self.world, it, self.now
-        )  # fmt: skip
+        for it in self.preemption.before_holds():
+            self._evict(it, None)
 
     # -- 7 explain
 

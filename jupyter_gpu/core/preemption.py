@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
 
-from ..model import Kind, Workload, World
-from .holds import Kept
+from ..model import Kind, State, Workload, World
+from .holds import Kept, is_entitled
 from .placement import Room
 from .quota import Ledger
 from .turns import Turns
-from .victims import Victims
+from .victims import Victims, is_in_overtime, is_protected
 
 #: Who yields, and why.
 Yielding = list[tuple[Workload, str]]
@@ -27,6 +27,21 @@ class Preemption:
         self.turns_of = turns_of
         self._victims: Victims | None = None
         self._turns: dict[str, Turns] = {}
+
+    def before_holds(self) -> Iterator[Workload]:
+        """Who must leave a device, a grace early, before a hold begins; they are evicted as they come."""
+        for hold, uuids in self._kept.holds:
+            held = {it.id: it for uuid in sorted(uuids) for it in self._world.holders_of(uuid)}
+            for it in held.values():
+                is_time = self._now >= hold.from_at - self._kept.leaves_within_seconds(it)
+                stays = is_entitled(hold, it.owner, it.team) or it.state is not State.ACTIVE
+                if is_time and not stays and self._may_be_moved(it):
+                    yield it
+
+    def _may_be_moved(self, it: Workload) -> bool:
+        if it.kind is Kind.RESERVATION:
+            return is_in_overtime(it, self._now)
+        return not is_protected(self._world, it, self._now)
 
     def choose(self, it: Workload, open_room: Callable[[Workload], Room]) -> Yielding:
         """Who is to yield so that it fits; empty where that would not make it fit."""
