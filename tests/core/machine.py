@@ -13,8 +13,11 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from jupyter_gpu.core import decide as decide_module
 from jupyter_gpu.core.events import Event, Evicted, Explained, Granted, Released, Started
 from jupyter_gpu.core.lifecycle import DAY_SECONDS, evolve, fold
+from jupyter_gpu.core.planner import Memory
 from jupyter_gpu.errors import GpuError
 from jupyter_gpu.model import (
+    AddHold,
+    AddRecurring,
     Cancel,
     Chain,
     Command,
@@ -25,29 +28,38 @@ from jupyter_gpu.model import (
     EndReason,
     EvictionReason,
     Extend,
+    Fire,
+    FireNow,
     Forget,
     Holder,
     HoldPolicy,
     Kind,
+    KnowWindows,
     LetGo,
     LoadPolicy,
     Move,
     Outcome,
     Pause,
+    PauseRecurring,
     Policy,
     QuotaRule,
     Reading,
     Release,
+    RemoveHold,
+    RemoveRecurring,
     Reprioritise,
+    Rerank,
     SeeAboveShare,
     SeeCondition,
     SeeDevices,
     SeeExited,
     SeeHolderGone,
     SeeHung,
+    SeeIdle,
     SeeProbe,
     SeeStarted,
     SharingRule,
+    Span,
     State,
     Tick,
     Uncordon,
@@ -130,6 +142,15 @@ POLICIES = (
         ),
         sharing=IN_PARTS,
     ),
+    Policy(
+        teams=TEAMS,
+        quotas=(QuotaRule(user="cleo", queue="deferred", devices=1),),
+        queues=(
+            INTERACTIVE,
+            msgspec.structs.replace(TRAINING, preempted_by=(), slice_factor=2),
+            msgspec.structs.replace(DEFERRED, most_devices=2, preempted_by=("training",)),
+        ),
+    ),
 )
 
 OUTCOMES = (
@@ -152,34 +173,84 @@ class Wrong(AssertionError):  # noqa: N818 - a sentence is raised, and it says w
 
 
 class Checked(Play):
-    """A play that looks at every event before it happens and at the world after every step."""
+    """A play that looks at every event before it happens and at the world after every step.
 
-    def __init__(self, policy: Policy | None = None) -> None:
-        self.empty = World(policy)
+    In place it decides as a replay does: by `step`, on the one world, each step going on from what the one before knew.
+    """
+
+    def __init__(self, policy: Policy | None = None, *, in_place: bool = False) -> None:
+        #: None decides on copies, and each step looks at all.
+        self.memory = Memory() if in_place else None
+        #: Whether a step has looked at all that was observed: for half a minute, what is remembered is not asked anew.
+        self.is_settled = True
         super().__init__(DEVICES, policy)
 
     def do(self, command: Command) -> list[str]:
         """Decide, look, evolve, look again. A refusal is an answer like any other."""
+        before = self.world.copy()
         try:
-            events = decide_module.decide(self.world, command, self.now)
+            events = self._decide(command, before)
         except GpuError as refusal:
             if "must always hold" in str(refusal):
                 raise Wrong(str(refusal)) from refusal
+            self._look_at_refusal(before, command)
             return []
+        after, self.world = self.world, before
+        self._play(command, events)
+        if self.memory is not None:
+            self._all([f"in place: {it}" for it in differences(after, self.world)])
+            self.world = after
+        self.events += events
+        self._look_after()
+        return [type(event).__name__ for event in events]
+
+    def _decide(self, command: Command, before: World) -> list[Event]:
+        if self.memory is None:
+            events = decide_module.decide(self.world, command, self.now)
+            if self.world.revision != before.revision:
+                raise Wrong("decide changed the world that it was given")
+            return events
+        known = self.memory._step
+        events = decide_module.step(self.world, command, self.now, memory=self.memory)
+        step = self.memory._step
+        if step is None:  # nothing was placed
+            return events
+        if step is not known:
+            self.is_settled = True
+        elif self.memory._looked_at != self.now:
+            self.is_settled = False
+        elif self.is_settled:
+            self._look_at_what_was_remembered(command, before, events)
+        return events
+
+    def _look_at_what_was_remembered(self, command: Command, before: World, events: list[Event]) -> None:
+        """Whoever looks at all of the line again at the same instant grants to the same."""
+        again = decide_module.decide(before, command, self.now)
+        got, would = ([event.workload for event in some if isinstance(event, Granted)] for some in (events, again))
+        if got != would:
+            raise Wrong(f"{command}: what was remembered leads to grants to {got}, and a look at all to {would}")
+
+    def _look_at_refusal(self, before: World, command: Command) -> None:
+        """Nothing is left of what was refused."""
+        found = differences(before, self.world)
+        if found or before.policy is not self.world.policy:
+            raise Wrong(f"{command} was refused and left something: {found}")
+
+    def _play(self, command: Command, events: list[Event]) -> None:
+        """The same events once more, one by one, on the world as it was."""
         if isinstance(command, SeeExited) and any(isinstance(event, Released) for event in events):
             it = self.world.workloads[command.workload]
             if command.attempt != it.attempt + (it.started_at is None):
                 raise Wrong(f"{it.title}: a word about attempt {command.attempt} counted for another")
         policy = command.policy if isinstance(command, LoadPolicy) else self.world.policy
         for event in events:
+            if event.at != self.now:
+                raise Wrong(f"{event} is recorded at {event.at}, and it is {self.now}")
             shadow = self.world.copy()
             shadow.policy = policy
             self._look_before(shadow, event)
             evolve_as_the_core_does(self.world, event)
         self.world.policy = policy
-        self.events += events
-        self._look_after()
-        return [type(event).__name__ for event in events]
 
     def _look_before(self, world: World, event: Event) -> None:
         """Safety of one event: nobody is granted what they must not have, nobody is moved who is protected."""
@@ -234,11 +305,18 @@ class Checked(Play):
         if len([at for at in it.preempted_at if at > self.now - DAY_SECONDS]) >= world.policy.preemptions_per_day:
             raise Wrong(f"{it.title} was preempted beyond the cap")
         better = world.workloads.get(event.evicted_for or 0)
+        by = queue.preempted_by
+        has_own = any(queue.share_devices is not None for queue in world.policy.queues)
+        has_shares = has_own or any(r.share_devices is not None for r in world.policy.quotas)
+        has_budgets = any(r.gpu_hours is not None for r in world.policy.quotas)
+        takes_turns = queue.slice_factor is not None and better is not None and better.queue == it.queue
+        is_free_to = by is None or has_shares or has_budgets or takes_turns
+        if better is not None and not is_free_to and better.queue not in by:
+            raise Wrong(f"{it.title} yields to {better.title} of a queue that may not preempt it")
         if better is not None and better.priority < it.priority:
             raise Wrong(f"{it.title} yields to {better.title} of a lower priority")
-        has_shares = any(r.share_devices is not None for r in world.policy.quotas)
-        has_budgets = any(r.gpu_hours is not None for r in world.policy.quotas)
-        if better is not None and better.priority == it.priority and not (has_shares or has_budgets):
+        has_right = has_shares or has_budgets or takes_turns
+        if better is not None and better.priority == it.priority and not has_right:
             raise Wrong(f"{it.title} yields to its equal {better.title}")
 
     def _look_after(self) -> None:
@@ -253,7 +331,7 @@ class Checked(Play):
     def _look_at_liveness(self) -> None:
         """What is first in line and fits on free devices is not left waiting."""
         world = self.world
-        first = oracle.first_in_line(world)
+        first = oracle.first_in_line(world) if self.is_settled else None
         has_shares = any(r.share_devices is not None for r in world.policy.quotas)
         if first is not None and not has_shares and self._fits(world, first):
             raise Wrong(f"{first.title} is first in line, fits and waits for {first.waiting}")
@@ -275,6 +353,9 @@ class Checked(Play):
         """Everything is released, mended and given time: then all that can run does run. Nobody starves."""
         self.do(LoadPolicy(policy=Policy(teams=TEAMS, quotas=(), sharing=IN_PARTS)))
         self.do(SeeDevices(pool="local", devices=DEVICES))
+        self.is_settled = False
+        for id_ in list(self.world.holds):
+            self.do(RemoveHold(hold=id_, by="op"))
         self.world.readings.clear()
         self.world.uses.clear()
         for device in DEVICES:
@@ -316,10 +397,10 @@ some_owner = st.sampled_from(OWNERS)
 class Lives(RuleBasedStateMachine):
     """All of commands.py, in any order."""
 
-    @initialize(policy=st.sampled_from(POLICIES))
-    def begin(self, policy):
+    @initialize(policy=st.sampled_from(POLICIES), in_place=st.booleans())
+    def begin(self, policy, in_place):
         """A world under one of the policies."""
-        self.play = Checked(policy)
+        self.play = Checked(policy, in_place=in_place)
 
     @rule(
         owner=some_owner,
@@ -354,6 +435,79 @@ class Lives(RuleBasedStateMachine):
         """With a kernel, or by somebody who still has to come."""
         words = {} if held else {"holder": None}
         self.play.do(a_reservation(owner, devices, hours * HOUR, **words))
+
+    @rule(
+        owner=some_owner,
+        devices=st.sampled_from((1, 1, 2)),
+        begin=st.sampled_from((60, HOUR, HOUR, 5 * HOUR)),
+        hours=st.sampled_from((1, 2)),
+        asked=st.sampled_from(({}, {}, {"device_class": "l4"}, {"on": ("gpu-2",)}, {"same_link_group": True})),
+    )
+    def reserve_for_later(self, owner, devices, begin, hours, asked):
+        """It is promised, or refused at once."""
+        words = {"holder": None, "not_before": self.play.now + begin}
+        self.play.do(a_reservation(owner, 1 if "on" in asked else devices, hours * HOUR, **words, **asked))
+
+    @rule(owner=some_owner, devices=st.sampled_from((2, 4)), queue=st.sampled_from((None, "deferred")))
+    def submit_across_nodes(self, owner, devices, queue):
+        """All of one node and some of the other, where one will not do."""
+        self.play.do(a_job(owner, devices, HOUR, across_nodes=True, queue=queue))
+
+    @rule(
+        begin=st.sampled_from((-60, 60, HOUR)),
+        hours=st.sampled_from((1, 3)),
+        count=st.sampled_from((0, 1, 2)),
+        whose=st.sampled_from(({}, {"users": ("bob",)}, {"teams": ("vision",)}, {"teams": ("vision",)})),
+        weekly=st.booleans(),
+        no_show=st.sampled_from((None, 600)),
+    )
+    def put_a_hold(self, begin, hours, count, whose, weekly, no_show):  # noqa: PLR0917 - all of a hold
+        """So many devices, or one that is named; once, or again and again."""
+        from_at = self.play.now + begin
+        windows = [Span(from_at=from_at + at, until_at=from_at + at + hours * HOUR) for at in (0, 7 * DAY)]
+        words = {"every": "mon 12:00-13:00", "timezone": "UTC", "known_until": from_at + 8 * DAY} if weekly else {}
+        words |= {"count": count} if count else {"devices": ("gpu-2",)}
+        no_show = no_show if whose else None
+        windows = tuple(windows if weekly else windows[:1])
+        self.play.do(AddHold(name="h", by="op", windows=windows, no_show_seconds=no_show, **whose, **words))
+
+    @rule(which=some_of_them, more=st.sampled_from((None, 0, DAY)))
+    def change_a_hold(self, which, more):
+        """It is no more, or its calendar says something else, as that of another that is there no more may."""
+        known = sorted(self.play.world.holds) or [1]
+        id_ = known[which % len(known)] if which <= 20 else self.pick(which)
+        if more is None:
+            self.play.do(RemoveHold(hold=id_, by="op"))
+        else:
+            windows = (Span(from_at=self.play.now + more, until_at=self.play.now + more + HOUR),)
+            self.play.do(KnowWindows(hold=id_, windows=windows, known_until=self.play.now + 2 * DAY))
+
+    @rule(owner=some_owner, of=st.sampled_from((0, 0, 2)), devices=st.sampled_from((0, 1)))
+    def recur(self, owner, of, devices):
+        """A job, or an array, each hour."""
+        submit = a_job(owner, devices, HOUR, array=tuple({"n": str(n)} for n in range(of)))
+        self.play.do(AddRecurring(cron="0 * * * *", timezone="UTC", submit=submit, next_at=self.play.now + HOUR))
+
+    @rule(which=some_of_them, word=st.sampled_from(("fire", "fire", "now", "pause", "go", "remove")))
+    def tell_a_recurring_job(self, which, word):
+        """Its instant came, its owner wants something, or it is none of them."""
+        known = sorted(self.play.world.recurring) or [1]
+        id_ = known[which % len(known)] if which <= 20 else self.pick(which)
+        it, next_at = self.play.world.recurring.get(id_), self.play.now + HOUR
+        due_at = (None if it is None else it.next_at) or self.play.now
+        commands = {
+            "fire": Fire(recurring=id_, due_at=due_at, next_at=max(due_at, self.play.now) + HOUR),
+            "now": FireNow(recurring=id_, by="ada"),
+            "pause": PauseRecurring(recurring=id_, by="ada", paused=True),
+            "go": PauseRecurring(recurring=id_, by="ada", paused=False, next_at=next_at),
+            "remove": RemoveRecurring(recurring=id_, by="ada"),
+        }
+        self.play.do(commands[word])
+
+    @rule()
+    def rerank(self):
+        """An hour's word: where all stand is reckoned anew."""
+        self.play.do(Rerank())
 
     @rule(
         owner=some_owner,
@@ -490,6 +644,11 @@ class Lives(RuleBasedStateMachine):
         """Somebody uses more than their part, or is said to."""
         self.play.do(SeeAboveShare(workload=self.pick(which_of_them)))
 
+    @rule(which_of_them=some_of_them)
+    def see_idle(self, which_of_them):
+        """A reservation does nothing, or is said to."""
+        self.play.do(SeeIdle(workload=self.pick(which_of_them)))
+
     @rule(which_of_them=some_of_them, ahead=st.sampled_from((0, 0, 0, 1, -1)))
     def see_hung(self, which_of_them, ahead):
         """An attempt stands still, the present one or another."""
@@ -545,6 +704,7 @@ class Lives(RuleBasedStateMachine):
         self.play.world.uses.pop(device, None)
         if uses is not None:
             self.play.world.uses[device] = tuple(self._use(device, *use) for use in uses)
+        self.play.is_settled = False
         self.play.do(Tick())
 
     def _use(self, device: str, kind: UseKind, gib: int | None) -> Use:

@@ -77,11 +77,21 @@ def left_of(world: World, uuid: str, held: list[Workload]) -> int:
 
 
 def fits(world: World, it: Workload, without: frozenset[str] = frozenset()) -> bool:
-    """Whether some set of devices serves the whole ask now: all of one node, and of one link group if so asked."""
+    """Whether some set of devices serves the whole ask now: all of one node, and of one link group if so asked.
+
+    Where the ask says so, what no node could hold, free or not, takes whole nodes and what is missing of one more.
+    """
+    size = most_of_a_node(world, it.ask)
     serving = [uuid for uuid in world.devices if uuid not in without and could_serve(world, it, uuid)]
     for chosen in combinations(serving, it.ask.devices):
         devices = [world.devices[uuid] for uuid in chosen]
-        if len({(d.pool, d.node) for d in devices}) > 1:
+        nodes = [(d.pool, d.node) for d in devices]
+        if it.ask.across_nodes and len(devices) > size > 0:
+            counts = sorted((nodes.count(node) for node in set(nodes)), reverse=True)
+            whole, rest = divmod(len(devices), size)
+            if counts != [size] * whole + [rest] * (rest > 0):
+                continue
+        elif len(set(nodes)) > 1:
             continue
         if it.ask.same_link_group and len(devices) > 1:
             links = {d.link_group for d in devices}
@@ -89,6 +99,12 @@ def fits(world: World, it: Workload, without: frozenset[str] = frozenset()) -> b
                 continue
         return True
     return False
+
+
+def most_of_a_node(world: World, ask: Ask) -> int:
+    """How many devices of the kind the largest node has, whoever holds them and however they are."""
+    nodes = [(d.pool, d.node) for uuid, d in world.devices.items() if could_ever_serve(world, ask, uuid)]
+    return max((nodes.count(node) for node in nodes), default=0)
 
 
 def classes_over_quota(world: World, it: Workload) -> set[str]:
@@ -234,8 +250,17 @@ def waits_for(world: World, it: Workload, other: Workload, seen: set[int]) -> bo
 
 
 def withheld(world: World, it: Workload, now: float) -> frozenset[str]:
-    """The devices of holds that have begun or will begin while it may still be there; and where it died, if it can."""
+    """The devices that any promise to others may come to need; and where it died, if it can."""
     found = shunned(world, it, now)
+    for hold in world.holds.values():
+        spans = [span for span in hold.windows if span.until_at > now and span.from_at != hold.given_back]
+        if spans and it.owner not in hold.users and it.team not in hold.teams:
+            alike = (u for u, device in world.devices.items() if hold.device_class in (None, device.device_class))
+            found |= set(hold.devices or alike)
+    for booked in world.workloads.values():
+        is_booked = booked.kind is Kind.RESERVATION and booked.state is State.QUEUED and booked.not_before is not None
+        if is_booked and booked.id != it.id and booked.not_before + booked.ask.duration_seconds > now:
+            found |= {uuid for uuid in world.devices if could_ever_serve(world, booked.ask, uuid)}
     for hold in world.policy.holds:
         if hold.until_at > now and it.owner not in hold.users and it.team not in hold.teams:
             found |= set(hold.devices)
@@ -287,11 +312,31 @@ def grant_problems(world: World, it: Workload, now: float) -> list[str]:
             ends_late = it.kind is Kind.RESERVATION and now < hold.until_at and it.lease.ends_at > hold.from_at
             if uuid in hold.devices and not entitled and ends_late:
                 found.append(f"{it.title} was granted {uuid} beyond the beginning of the hold {hold.name}")
+    found += promise_problems(world, before, it, now)
     if len(it.lease.devices) > 1 and any(world.devices[uuid].card is not None for uuid in it.lease.devices):
         found.append(f"{it.title} was granted a MIG device beside others")
+    others = frozenset(world.devices).difference(it.lease.devices)
+    if it.lease.devices and not fits(world, before, others):
+        found.append(f"{it.title} was granted {it.lease.devices}, which do not go together")
     if len(it.lease.devices) != it.ask.devices:
         found.append(f"{it.title} asked for {it.ask.devices} devices and got {len(it.lease.devices)}")
     classes = [world.devices[uuid].device_class for uuid in it.lease.devices]
     if classes and not quota_allows(world, before, classes):
         found.append(f"{it.title} was granted beyond a quota")
+    return found
+
+
+def promise_problems(world: World, before: Workload, it: Workload, now: float) -> list[str]:
+    """What a grant takes of the devices that are named by a hold of an operator, and by no promise before it."""
+    found = []
+    theirs = [hold for hold in world.holds.values() if it.owner in hold.users or it.team in hold.teams]
+    if before.not_before is not None or theirs:
+        return []
+    for hold in world.holds.values():
+        for span in hold.windows:
+            is_over = span.until_at <= now or span.from_at == hold.given_back
+            taken = set(hold.devices).intersection(it.lease.devices)
+            ends_at = it.lease.ends_at if it.kind is Kind.RESERVATION else now
+            if taken and not is_over and (span.from_at <= now or ends_at > span.from_at):
+                found.append(f"{it.title} was granted {sorted(taken)}, which {hold.title} names")
     return found

@@ -1,32 +1,35 @@
-"""Random lives, briefly, and planted faults that they find. The long run is tests/sim/test_long.py."""
+"""Random lives, briefly, and planted faults that lives lead to. The long run is tests/sim/test_long.py."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
 import pytest
-from hypothesis import HealthCheck, Phase, settings
+from hypothesis import HealthCheck, settings
 from hypothesis.stateful import run_state_machine_as_test
-from msgspec.structs import replace
 
-from jupyter_gpu.core import chains, decide, holds, lifecycle, observed, one_step, placement, quota, spare, victims
+from jupyter_gpu.core import one_step
 from jupyter_gpu.model import (
+    AddHold,
+    Chain,
     Cordon,
-    Device,
+    Dependency,
     EndReason,
-    Kind,
     Outcome,
     Policy,
     QuotaRule,
     Reading,
     Release,
+    SeeExited,
+    Span,
     Use,
     UseKind,
     WaitingReason,
-    World,
 )
+from tests.core import faults
+from tests.core.faults import forget_the_cap, stop_at_the_first_refusal
 from tests.core.machine import POLICIES, Checked, Lives, Wrong
-from tests.world import GIB, HOUR, SAVED, a_job, a_reservation
+from tests.world import CRASHED, GIB, HOUR, SAVED, a_job, a_reservation, a_spec
 
 BRIEF = settings(
     max_examples=20,
@@ -36,9 +39,6 @@ BRIEF = settings(
     database=None,
     suppress_health_check=list(HealthCheck),
 )
-#: Until the first failure, which nobody needs to see in its shortest form. Always the same lives: whether a fault is
-#: found must not be a matter of luck.
-UNTIL_CAUGHT = settings(BRIEF, max_examples=2000, stateful_step_count=30, phases=(Phase.generate,), derandomize=True)
 
 
 def test_random_lives_keep_all_promises():
@@ -46,184 +46,184 @@ def test_random_lives_keep_all_promises():
     run_state_machine_as_test(Lives, settings=BRIEF)
 
 
-def ignore_cordons(patch):
-    """The planner places on devices that are not well."""
-    patch.setattr(Device, "is_well", True)
+# -- lives that lead to a fault, if there is one
 
 
-def keep_the_lease(patch):
-    """`evolve` forgets to drop the lease of what has ended."""
-    changes = dict(lifecycle._CHANGES)
-    before = changes[lifecycle.Ended]
-
-    def ended(it, event):
-        return lifecycle._replace(before(it, event), lease=it.lease)
-
-    changes[lifecycle.Ended] = ended
-    patch.setattr(lifecycle, "_CHANGES", changes)
+def take_what_is_cordoned(play: Checked) -> None:
+    """The only device that is named is not well."""
+    play.do(Cordon(device="gpu-0", by="op"))
+    play.do(a_job("ada", on=("gpu-0",)))
 
 
-def count_one_too_few(patch):
-    """A quota is off by one."""
-    before = quota.Ledger._left
-
-    def left(self, bounds, price_ms, part):
-        devices, affordable = before(self, bounds, price_ms, part)
-        return devices + 1, affordable
-
-    patch.setattr(quota.Ledger, "_left", left)
+def end_a_job(play: Checked) -> None:
+    """One that has run, and left."""
+    play.exit(play.running("ada"))
 
 
-def protect_nobody(patch):
-    """Victims are taken in their protected time."""
-    patch.setattr(victims.Victims, "_may_yield", lambda _, it: it.kind is Kind.JOB and it.queue != "interactive")
+def want_more_than_the_quota(play: Checked) -> None:
+    """Three where two are allowed."""
+    for _ in range(3):
+        play.do(a_job("ada"))
 
 
-def forget_the_cap(patch):
-    """A job may be preempted again and again."""
-    patch.setattr(victims, "has_reached_the_cap", lambda *_: False)
-    patch.setattr(holds, "has_reached_the_cap", lambda *_: False)
+def want_what_has_just_begun(play: Checked) -> None:
+    """All a100 are held by a training that began just now."""
+    play.running("ada", 3, device_class="a100")
+    play.do(a_reservation("bob", device_class="a100"))
 
 
-def move_reservations(patch):
-    """A reservation yields within its time."""
-    patch.setattr(victims, "is_in_overtime", lambda *_: True)
+def want_what_is_reserved(play: Checked) -> None:
+    """All a100 are held by a reservation within its time."""
+    play.do(a_reservation("ada", 3, HOUR, device_class="a100"))
+    play.do(a_reservation("bob", device_class="a100"))
 
 
-def share_without_counting(patch):
-    """Parts of a device are given away whatever is leased of it."""
-    patch.setattr(placement, "spare_bytes", lambda _, device, *__: device.memory_bytes)
+def want_more_than_is_left(play: Checked) -> None:
+    """Two parts that are more than the whole."""
+    for _ in range(2):
+        play.do(a_job("ada" if play.world.last_id else "bob", seconds=HOUR, memory_bytes=14 * GIB))
 
 
-def forget_strangers(patch):
-    """What no lease explains counts as free."""
-    patch.setattr(spare, "_unexplained_bytes", lambda *_: 0)
+def want_two_mig_devices(play: Checked) -> None:
+    """CUDA would show a process the first of them only."""
+    play.do(a_job("ada", 2, device_class="mig-3g.40gb"))
 
 
-def forget_who_uses_more(patch):
-    """A holder takes its part and no more, whatever it really uses."""
-    before = spare._used_by
-    patch.setattr(spare, "_used_by", lambda *of: {} if before(*of) else before(*of))
-    patch.setattr(spare, "_unexplained_bytes", lambda *_: 0)
+def name_a_device(play: Checked) -> None:
+    """Which is not the first choice."""
+    play.do(a_job("ada", on=("gpu-0",)))
 
 
-def join_mig_devices(patch):
-    """Several MIG devices make up one ask."""
-    patch.setattr(placement, "is_mig", lambda _: False)
+def want_a_part(play: Checked) -> None:
+    """Of what no rule shares."""
+    play.do(a_job("ada", memory_bytes=6 * GIB))
 
 
-def ignore_the_hand(patch):
-    """Who names devices gets others."""
-    before = placement.Room.__init__
-    patch.setattr(
-        placement.Room, "__init__", lambda self, world, ask, **words: before(self, world, replace(ask, on=()), **words)
-    )
+def hear_of_another_attempt(play: Checked) -> None:
+    """A word about one that there never was."""
+    job = play.running("ada")
+    play.do(SeeExited(workload=job, attempt=7, outcome=CRASHED, clear=True))
 
 
-def go_back_to_where_it_died(patch):
-    """What died of the hardware is sent there again."""
-    patch.setattr(one_step, "avoided", lambda *_: frozenset())
+def come_one_after_the_other(play: Checked) -> None:
+    """Two wait for the device that the third gives back."""
+    first = play.running("ada", on=("gpu-0",))
+    for owner in ("bob", "cleo"):
+        play.do(a_job(owner, on=("gpu-0",)))
+    play.exit(first)
 
 
-def share_what_nobody_shares(patch):
-    """The inventory, not the policy, says what is shared."""
-    patch.setattr(observed, "shared_by", lambda _, device: replace(device, shareable=device.device_class == "l4"))
-    patch.setattr(placement, "_is_shared", lambda device: device.shareable and device.memory_bytes is not None)
+def come_after_a_failure(play: Checked) -> None:
+    """What was to come after a success never can."""
+    job = play.running("ada")
+    play.do(a_job("ada", after=(Dependency(workload=job, ok=True),), spec=a_spec(retries=0)))
+    play.exit(job, Outcome(end=EndReason.FAILED, exit_code=93, noticed=True))
 
 
-def ignore_holds(patch):
-    """Everybody is entitled to every hold."""
-    patch.setattr(holds, "is_entitled", lambda *_: True)
+def come_after_each_other(play: Checked) -> None:
+    """A circle of two."""
+    job = play.job("ada", paused=True)
+    other = play.job("ada", after=(Dependency(workload=job),))
+    play.do(Chain(workload=job, by="ada", after=(Dependency(workload=other),)))
 
 
-def believe_late_words(patch):
-    """The end of an earlier attempt ends the present one."""
-    before = observed.see_exited
-
-    def see_exited(world, command, now):
-        it = world.workloads.get(command.workload)
-        if it is not None:
-            attempt = it.attempt + (it.started_at is None)
-            command = type(command)(
-                **{f: getattr(command, f) for f in command.__struct_fields__} | {"attempt": attempt}
-            )
-        return before(world, command, now)
-
-    patch.setitem(decide._RULES, observed.SeeExited, see_exited)
+def run_one_at_a_time(play: Checked) -> None:
+    """Three, of which one may run."""
+    play.do(a_job("ada", array=tuple({"n": str(n)} for n in range(3)), at_most=1))
 
 
-def serve_the_last_first(patch):
-    """The line is walked from its end."""
-
-    def walk(self):
-        for key in self.world.line[::-1]:
-            self._answer(key, self.world.lanes.of[key[3]])
-
-    patch.setattr(one_step.Step, "walk", walk)
+def come_after_who_runs(play: Checked) -> None:
+    """There is room, but it is not its turn."""
+    job = play.running("ada")
+    play.do(a_job("ada", after=(Dependency(workload=job),)))
 
 
-def stop_at_the_first_refusal(patch):
-    """Whoever stands behind one that must wait is not looked at."""
-
-    def walk(self):
-        for key in self.world.line.copy():
-            if self._answer(key, self.world.lanes.of[key[3]]) is not None:
-                return
-
-    patch.setattr(one_step.Step, "walk", walk)
+def stay_off_what_is_withheld(play: Checked) -> None:
+    """A device that is named by an operator's hold."""
+    span = Span(from_at=play.now, until_at=play.now + HOUR)
+    play.do(AddHold(name="works", by="op", devices=("gpu-2",), windows=(span,)))
+    play.do(a_job("ada", on=("gpu-2",)))
 
 
-def forget_to_unindex(patch):
-    """The index of leases keeps what was given back."""
-    patch.setattr(World, "_unindex", lambda *_: None)
+def stand_before_a_promise(play: Checked) -> None:
+    """A device is kept for somebody, and one of a higher queue comes."""
+    play.running("ada", on=("gpu-0",))
+    play.do(a_job("bob", 3, 2 * HOUR, device_class="a100"))
+    play.do(a_reservation("cleo", seconds=12 * HOUR, device_class="a100"))
 
 
-def forget_who_waits(patch):
-    """An end is followed up by nothing."""
-    patch.setattr(decide, "follow", lambda *_: [])
+def come_some_seconds_later(play: Checked) -> None:
+    """So few that what was found out is remembered."""
+    play.do(a_job("ada"))
+    play.now += 7
+    play.do(a_job("bob"))
 
 
-def take_any_end_for_success(patch):
-    """Who failed, or never began, is as good as anybody."""
-    patch.setattr(chains, "is_lost", lambda *_: False)
+def want_what_may_not_be_taken(play: Checked) -> None:
+    """Only trainings may preempt what is deferred."""
+    play.running("ada", 2, device_class="a100", queue="deferred")
+    play.later(HOUR)
+    play.do(a_reservation("bob", 2, device_class="a100"))
 
 
-def accept_circles(patch):
-    """Nobody looks whether a job would wait for itself."""
-    patch.setattr(chains, "_way_back", lambda *_: [])
+def want_what_is_on_two_nodes(play: Checked) -> None:
+    """Where one node has enough, though not now."""
+    play.running("ada", on=("gpu-0",))
+    play.do(a_job("bob", 3, across_nodes=True))
 
 
-def run_more_than_was_asked_for(patch):
-    """The word of an array's owner is not heard."""
-    patch.setattr(one_step.Step, "_runs_as_many_as_it_may", lambda *_: False)
+def ask_for_nonsense(play: Checked) -> None:
+    """More than there ever is."""
+    play.do(a_job("ada", 40))
 
 
-def start_before_others_end(patch):
-    """What comes after others starts at once."""
-    before = one_step.Step._known_reason
+#: The fault, the policy by its number, the life, and what is said of it.
+LIVES = (
+    (faults.ignore_cordons, 0, take_what_is_cordoned, "which is not well"),
+    (faults.keep_the_lease, 0, end_a_job, "holds|lease"),
+    (faults.count_one_too_few, 1, want_more_than_the_quota, "beyond a quota"),
+    (faults.protect_nobody, 0, want_what_has_just_begun, "in its protected time"),
+    (faults.move_reservations, 0, want_what_is_reserved, "within its time"),
+    (faults.share_without_counting, 1, want_more_than_is_left, "and leases of"),
+    (faults.join_mig_devices, 0, want_two_mig_devices, "MIG device beside others"),
+    (faults.ignore_the_hand, 0, name_a_device, "which does not serve it"),
+    (faults.share_what_nobody_shares, 0, want_a_part, "which does not serve it"),
+    (faults.believe_late_words, 0, hear_of_another_attempt, "counted for another"),
+    (faults.serve_the_last_first, 0, come_one_after_the_other, "which is first in line and fits"),
+    (faults.forget_to_unindex, 0, end_a_job, "gpu-|live|index"),
+    (faults.forget_who_waits, 0, come_after_a_failure, "and 1 has ended"),
+    (faults.take_any_end_for_success, 0, come_after_a_failure, "can never come after"),
+    (faults.accept_circles, 0, come_after_each_other, "waits for itself"),
+    (faults.run_more_than_was_asked_for, 0, run_one_at_a_time, "of array"),
+    (faults.start_before_others_end, 0, come_after_who_runs, "runs before the end of"),
+    (faults.forget_whose_a_hold_is, 0, stay_off_what_is_withheld, "which hold 1"),
+    (faults.forget_who_may_preempt, 6, want_what_may_not_be_taken, "may not preempt it"),
+    (faults.join_what_is_apart, 0, want_what_is_on_two_nodes, "do not go together"),
+)
+#: Of what one step leaves to the next.
+LIVES_IN_PLACE = (
+    (faults.remember_too_much, 0, stand_before_a_promise, "what was remembered"),
+    (faults.live_in_the_past, 0, come_some_seconds_later, "is recorded at"),
+    (faults.leave_something_of_a_refusal, 0, ask_for_nonsense, "was refused and left something"),
+)
 
-    def known_reason(step, lane):
-        reason = before(step, lane)
-        return None if reason is WaitingReason.DEPENDENCY else reason
 
-    patch.setattr(one_step.Step, "_known_reason", known_reason)
-
-
-FAULTS = (
-    ignore_cordons, keep_the_lease, count_one_too_few, protect_nobody, move_reservations, share_without_counting,
-    join_mig_devices, ignore_the_hand, share_what_nobody_shares, believe_late_words, serve_the_last_first,
-    forget_to_unindex, forget_who_waits, take_any_end_for_success, accept_circles, run_more_than_was_asked_for,
-    start_before_others_end,
-)  # fmt: skip
-
-
-@pytest.mark.parametrize("plant", FAULTS, ids=lambda plant: plant.__name__)
-def test_a_planted_fault_is_found(plant, monkeypatch):
-    """A test that finds nothing proves nothing: each of these faults is found by chance."""
+@pytest.mark.parametrize("in_place", [False, True], ids=["on copies", "in place"])
+@pytest.mark.parametrize("case", LIVES, ids=lambda case: case[0].__name__)
+def test_a_planted_fault_is_found(case, in_place, monkeypatch):
+    """A test that finds nothing proves nothing; and without the fault nothing is wrong with these lives."""
+    plant, policy, life, said = case
+    life(Checked(POLICIES[policy], in_place=in_place))
     plant(monkeypatch)
 
-    with pytest.raises(Wrong):
-        run_state_machine_as_test(Lives, settings=UNTIL_CAUGHT)
+    with pytest.raises(Wrong, match=said):
+        life(Checked(POLICIES[policy], in_place=in_place))
+
+
+@pytest.mark.parametrize("case", LIVES_IN_PLACE, ids=lambda case: case[0].__name__)
+def test_a_fault_of_what_is_decided_in_place_is_found(case, monkeypatch):
+    """The same of what a step leaves to the next."""
+    test_a_planted_fault_is_found(case, True, monkeypatch)
 
 
 def wait_for_a_hold(play: Checked) -> None:
@@ -257,16 +257,21 @@ def share_with(*uses: Use, used_gib: int) -> Callable[[Checked], None]:
 @pytest.mark.parametrize(
     ("plant", "policy", "life", "said"),
     [
-        (ignore_holds, POLICIES[3], wait_for_a_hold, "beyond the beginning of the hold course"),
-        (go_back_to_where_it_died, POLICIES[0], die_of_the_hardware, "on which it died, though there are others"),
+        (faults.ignore_holds, POLICIES[3], wait_for_a_hold, "beyond the beginning of the hold course"),
         (
-            forget_strangers,
+            faults.go_back_to_where_it_died,
+            POLICIES[0],
+            die_of_the_hardware,
+            "on which it died, though there are others",
+        ),
+        (
+            faults.forget_strangers,
             POLICIES[1],
             share_with(Use(pid=1, kind=UseKind.USER, memory_bytes=12 * GIB), used_gib=12),
             "which does not serve it",
         ),
         (
-            forget_who_uses_more,
+            faults.forget_who_uses_more,
             POLICIES[1],
             share_with(Use(pid=1, kind=UseKind.HOLDER, workload=1, memory_bytes=16 * GIB), used_gib=16),
             "which does not serve it",

@@ -9,25 +9,41 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis.stateful import run_state_machine_as_test
 
 from jupyter_gpu.model import Kind, Policy, QuotaRule, Release, State, WaitingReason
-from tests.core.machine import Lives
+from tests.core.faults import FAULTS
+from tests.core.machine import Lives, Wrong
+from tests.core.test_promises import Promises
 from tests.world import DAY, DONE, HOUR, SAVED, Play, a_job, a_reservation, differences, refolded
 
 pytestmark = [pytest.mark.sim, pytest.mark.slow, pytest.mark.timeout(600)]
 
 
-def test_many_random_lives_keep_all_promises():
-    """The machine of the core, for as long as patience goes."""
-    run_state_machine_as_test(
-        Lives,
-        settings=settings(
-            max_examples=500,
-            stateful_step_count=50,
-            deadline=None,
-            suppress_health_check=list(HealthCheck),
-            # The shortest form of a failure takes longer to find than the failure.
-            phases=(Phase.explicit, Phase.reuse, Phase.generate),
-        ),
-    )
+LONG = settings(
+    max_examples=500,
+    stateful_step_count=50,
+    deadline=None,
+    suppress_health_check=list(HealthCheck),
+    # The shortest form of a failure takes longer to find than the failure.
+    phases=(Phase.explicit, Phase.reuse, Phase.generate),
+)
+#: Until the first failure. Always the same lives: whether a fault is found must not be a matter of luck.
+UNTIL_CAUGHT = settings(
+    LONG, max_examples=4000, stateful_step_count=30, phases=(Phase.generate,), derandomize=True, database=None
+)
+
+
+@pytest.mark.parametrize("lives", [Lives, Promises], ids=["of all", "of holds and reservations for later"])
+def test_many_random_lives_keep_all_promises(lives):
+    """The machines of the core, for as long as patience goes."""
+    run_state_machine_as_test(lives, settings=LONG)
+
+
+@pytest.mark.parametrize("plant", FAULTS, ids=lambda plant: plant.__name__)
+def test_a_planted_fault_is_found_by_chance(plant, monkeypatch):
+    """What random lives never find may as well not be looked for."""
+    plant(monkeypatch)
+
+    with pytest.raises(Wrong):
+        run_state_machine_as_test(Lives, settings=UNTIL_CAUGHT)
 
 
 class Lab(Play):
