@@ -313,7 +313,7 @@ class Checked(Play):
         is_free_to = by is None or has_shares or has_budgets or takes_turns
         if better is not None and not is_free_to and better.queue not in by:
             raise Wrong(f"{it.title} yields to {better.title} of a queue that may not preempt it")
-        if better is not None and better.priority < it.priority:
+        if better is not None and better.priority < it.priority and not has_own:
             raise Wrong(f"{it.title} yields to {better.title} of a lower priority")
         has_right = has_shares or has_budgets or takes_turns
         if better is not None and better.priority == it.priority and not has_right:
