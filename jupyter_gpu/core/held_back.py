@@ -51,7 +51,9 @@ class HeldBack:
         for due, id_ in world.ends.order:
             if room.leave(world.workloads[id_]).fits:
                 start = self._now if it.lifted else max(due, self._now)
-                self._kept.hold_back(room.place(it.previous_devices) or (), start, it.priority)
+                # What is free now may serve others until then, and longer: others are free by then as well.
+                free = {device.uuid for devices in world.stock.free.values() for device in devices}
+                self._kept.hold_back(room.place(spared=free) or (), start, it.priority)
                 return True
         return False
 

@@ -267,8 +267,11 @@ class Room:
             layout.largest[kind] = size
         return size
 
-    def place(self, previous: tuple[str, ...] = ()) -> tuple[str, ...] | None:
-        """Choose among what serves: the devices of before, else the best fit; None where it does not fit."""
+    def place(self, previous: tuple[str, ...] = (), spared: Collection[str] = ()) -> tuple[str, ...] | None:
+        """Choose among what serves: the devices of before, else the best fit; None where it does not fit.
+
+        `spared` are taken last of those that are as good.
+        """
         count = self._ask.devices
         if not self.fits or count == 0:
             return () if self.fits else None
@@ -277,7 +280,7 @@ class Room:
         if self._ask.memory_bytes is not None:
             return self._fullest(count)
         for some in _choices(self._world, _preferred(self._serving, self._ask)):
-            found = _best(some, self._ask, self._size)
+            found = _best(some, self._ask, self._size, spared)
             if found is not None:
                 return found
         return None
@@ -298,7 +301,7 @@ class Room:
         return None if chosen is None else tuple(place[-1] for _, place in chosen)
 
 
-def _best(serving: Serving, ask: Ask, size: Callable[[], int]) -> tuple[str, ...] | None:
+def _best(serving: Serving, ask: Ask, size: Callable[[], int], spared: Collection[str] = ()) -> tuple[str, ...] | None:
     """Linked devices before others; of the node that has the fewest, of its link group that has the fewest."""
     count, nodes = ask.devices, dict[Node, int]()
     linked = []
@@ -311,25 +314,29 @@ def _best(serving: Serving, ask: Ask, size: Callable[[], int]) -> tuple[str, ...
         _, node, least = min([(nodes[shelf.node], shelf.node, len(devices)) for shelf, devices in linked])
         alike = [devices for shelf, devices in linked if shelf.node == node and len(devices) == least]
         chosen = alike[0] if len(alike) == 1 else min(alike, key=_first)
-        return tuple([device.uuid for device in sorted(chosen, key=_place)[:count]])
+        return tuple([device.uuid for device in _in_order(chosen, spared)[:count]])
     if ask.same_link_group:
         return None
     enough = [(there, node) for node, there in nodes.items() if there >= count]
     if enough:
-        return _of_nodes(serving, [(min(enough)[1], count)])
+        return _of_nodes(serving, [(min(enough)[1], count)], spared)
     parts = _across(nodes, size(), count) if ask.across_nodes else None
-    return None if parts is None else _of_nodes(serving, parts)
+    return None if parts is None else _of_nodes(serving, parts, spared)
 
 
 def _first(devices: Iterable[Device]) -> tuple[str, str, int, str]:
     return min(map(_place, devices))
 
 
-def _of_nodes(serving: Serving, parts: list[tuple[Node, int]]) -> tuple[str, ...]:
+def _in_order(devices: Iterable[Device], spared: Collection[str]) -> list[Device]:
+    return sorted(devices, key=lambda it: (it.uuid in spared, _place(it)))
+
+
+def _of_nodes(serving: Serving, parts: list[tuple[Node, int]], spared: Collection[str]) -> tuple[str, ...]:
     """So many devices of each of these nodes, the lowest first."""
     chosen: list[str] = []
     for node, count in parts:
-        there = sorted((it for shelf, devices in serving.items() if shelf.node == node for it in devices), key=_place)
+        there = _in_order((it for shelf, devices in serving.items() if shelf.node == node for it in devices), spared)
         chosen += [device.uuid for device in there[:count]]
     return tuple(chosen)
 

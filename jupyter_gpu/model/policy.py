@@ -78,7 +78,7 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     #: Order: how many seconds of waiting an expected second of work is worth, times the root of its GPUs; what all
     #: that never reaches, however long the work is; and by how much it counts more for who had all of the recent use.
     order_multiple: int = 2
-    order_most_seconds: int = 280_800
+    order_most_seconds: int = 302_400
     order_use_weight: int = 5
     half_life_seconds: int = 7 * 86_400
     #: Most queued workloads of one owner; beyond it an ask is refused.
