@@ -19,9 +19,9 @@ from ..model import (
     World,
 )
 from ..units import format_bytes
+from .best_fit import drives_display
 from .forecast import known_end_at
 from .names import is_of, may_see_names
-from .placement import drives_display
 from .told import known_detail
 
 

@@ -15,7 +15,6 @@ from ..model import (
     Ask,
     EvictionReason,
     Kind,
-    Lease,
     State,
     WaitingReason,
     Workload,
@@ -28,6 +27,7 @@ from .events import Event, Evicted, Explained, Granted
 from .forecast import expected_left_seconds, expected_seconds
 from .held_back import HeldBack, blocked_reason
 from .holds import Kept
+from .leasing import lease_of
 from .lifecycle import evolve
 from .placement import Room, avoided, suits_sort
 from .preemption import Preemption
@@ -325,17 +325,7 @@ class Step:
         return room
 
     def _grant(self, it: Workload, uuids: tuple[str, ...]) -> None:
-        seconds = it.ask.duration_seconds
-        comes_by_itself = it.kind is Kind.JOB or it.holder is not None
-        lease = Lease(
-            devices=uuids,
-            pool=self.world.devices[uuids[0]].pool if uuids else it.ask.pool or "local",
-            granted_at=self.now,
-            memory_bytes=it.ask.memory_bytes,
-            ends_at=None if seconds is None else self.now + seconds,
-            expected_end_at=None if it.kind is Kind.RESERVATION else self.now + expected_left_seconds(self.world, it),
-            attach_by=None if comes_by_itself else self.now + self.world.policy.attach_seconds,
-        )
+        lease = lease_of(self.world, it, uuids, self.now)
         self._record(Granted(at=self.now, workload=it.id, lease=lease))
         self.most_free.clear()
         self._count(it, uuids)

@@ -67,6 +67,11 @@ def shelf_of(device: Device) -> Shelf:
     return shelf
 
 
+def place_of(device: Device) -> tuple[str, str, int, str]:
+    """What puts devices in order, by node and index, so that placement is the same every time."""
+    return (device.pool, device.node, device.index, device.uuid)
+
+
 def _by_index(device: Device) -> tuple[int, str]:
     return (device.index, device.uuid)
 
