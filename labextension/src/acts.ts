@@ -8,6 +8,7 @@ import { arrayLoss, entriesOf, type IArray } from './jobwords';
 import type { IGpuModel, ISource } from './model';
 import { type IQuestion, type IServer, releaseQuestion } from './releasing';
 import { nameOf } from './recurring';
+import { isForLater } from './select';
 import type { RecurringView, WorkloadView } from './types';
 
 /** How a face asks and tells. */
@@ -177,7 +178,7 @@ export class Acts<A extends Api & ISource> {
 
 /** What to ask before work is cancelled; null where nothing is lost that would not be easy to have again. */
 export function cancelQuestion(it: WorkloadView | null): IQuestion | null {
-  if (it === null || (it.is_mine && it.state === 'queued')) {
+  if (it === null || (it.is_mine && it.state === 'queued' && !isForLater(it))) {
     return null;
   }
   const whose = it.is_mine ? '' : ` of ${it.owner ?? 'somebody else'}`;
@@ -190,6 +191,9 @@ export function cancelQuestion(it: WorkloadView | null): IQuestion | null {
 }
 
 function loss(it: WorkloadView): string {
+  if (isForLater(it)) {
+    return 'Its time goes to others, and may not be there to be had again.';
+  }
   if (it.state === 'queued') {
     return 'It leaves the line, and does not come back.';
   }

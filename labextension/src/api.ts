@@ -12,6 +12,7 @@ import type {
   RecurringPage,
   RecurringView,
   State,
+  SubmitBody,
   WorkloadView
 } from './types';
 
@@ -76,6 +77,11 @@ export class Api {
       }
     }
     return this.json<IPage>(`${this._root}workloads?${words}`);
+  }
+
+  /** Bring an ask that is no file's: the broker decides at once, and says what is not to be had. */
+  submitAsk(body: SubmitBody): Promise<WorkloadView> {
+    return this.json<WorkloadView>(`${this._root}workloads`, body);
   }
 
   workload(id: number): Promise<WorkloadView> {

@@ -1,11 +1,12 @@
-/** What is withheld and what others have reserved for later, in the order of time. */
+/** What is withheld and what is reserved for later, by oneself and by others, in the order of time. */
 import * as React from 'react';
 
-import { isKnown, plural, when } from './format';
-import { Badge, Section } from './parts';
+import { isKnown, plural, title, when } from './format';
+import { Badge, Button, type IPartProps, Section } from './parts';
+import { isForLater } from './select';
 import type { HoldView, Status, WorkloadView } from './types';
 
-/** So much of it is shown at once. */
+/** Of what is others' so much is shown at once. */
 export const MOST_SHOWN = 8;
 
 /** One line: from when to when, what, and whose. */
@@ -16,6 +17,8 @@ export interface IComing {
   readonly what: string;
   readonly whose: string;
   readonly isMine: boolean;
+  /** One's own reservation, which can be given up. */
+  readonly workload?: number;
   readonly warnings: readonly string[];
 }
 
@@ -23,14 +26,16 @@ export interface IComing {
 export function coming(status: Status, now: number): readonly IComing[] {
   const held = (status.holds ?? []).filter(it => !it.given_back).map(ofHold);
   const reserved = (status.coming ?? []).map(ofReservation);
-  return [...held, ...reserved]
-    .filter((it): it is IComing => it !== null && it.until > now)
-    .sort((a, b) => a.from - b.from)
-    .slice(0, MOST_SHOWN);
+  const own = status.workloads.filter(it => it.is_mine && isForLater(it)).map(ofReservation);
+  const inTime = (items: readonly (IComing | null)[]): IComing[] =>
+    items
+      .filter((it): it is IComing => it !== null && it.until > now)
+      .sort((a, b) => a.from - b.from);
+  return inTime([...inTime([...held, ...reserved]).slice(0, MOST_SHOWN), ...own]);
 }
 
 /** The list; nothing where nothing comes. */
-export function Coming(props: { status: Status; now: number }): React.JSX.Element | null {
+export function Coming(props: IPartProps & { status: Status }): React.JSX.Element | null {
   const items = coming(props.status, props.now);
   if (!items.length) {
     return null;
@@ -54,6 +59,18 @@ export function Coming(props: { status: Status; now: number }): React.JSX.Elemen
                 {text}
               </div>
             ))}
+            {it.workload !== undefined && (
+              <div className="jp-Gpu-actions">
+                <Button
+                  gpu="cancel"
+                  label="Cancel"
+                  about={it.whose}
+                  onClick={() => {
+                    props.run('gpu:cancel', { workload: it.workload ?? 0 });
+                  }}
+                />
+              </div>
+            )}
           </li>
         ))}
       </ul>
@@ -75,18 +92,23 @@ function ofHold(it: HoldView): IComing | null {
   if (!isKnown(it.from_at) || !isKnown(it.until_at)) {
     return null;
   }
-  const kind = it.device_class ? ` of class ${it.device_class}` : '';
   const names = [...(it.teams ?? []), ...(it.users ?? [])].join(', ');
   const whom = it.maintenance ? 'maintenance' : it.is_mine ? 'for you' : `for ${names || 'others'}`;
   return {
     key: `hold ${it.id ?? it.name}`,
     from: it.from_at,
     until: it.until_at,
-    what: plural(it.named ? (it.devices ?? []).length : (it.count ?? 0), 'GPU') + kind,
+    what:
+      plural(it.named ? (it.devices ?? []).length : (it.count ?? 0), 'GPU') +
+      ofClass(it.device_class),
     whose: `${it.name}, ${whom}`,
     isMine: it.is_mine ?? false,
     warnings: it.warnings ?? []
   };
+}
+
+function ofClass(name: string | null | undefined): string {
+  return name ? ` of class ${name}` : '';
 }
 
 function ofReservation(it: WorkloadView): IComing | null {
@@ -97,9 +119,10 @@ function ofReservation(it: WorkloadView): IComing | null {
     key: `reservation ${it.id}`,
     from: it.not_before,
     until: it.not_before + (it.ask.duration_seconds ?? 0),
-    what: plural(it.ask.devices ?? 1, 'GPU'),
-    whose: it.owner ? `reserved by ${it.owner}` : `reservation ${it.id}`,
-    isMine: false,
+    what: plural(it.ask.devices ?? 1, 'GPU') + ofClass(it.ask.device_class),
+    whose: it.is_mine || !it.owner ? title(it) : `reserved by ${it.owner}`,
+    isMine: it.is_mine ?? false,
+    ...(it.is_mine ? { workload: it.id } : {}),
     warnings: []
   };
 }

@@ -7,8 +7,10 @@ import { KernelAPI } from '@jupyterlab/services';
 import type { ReadonlyPartialJSONObject } from '@lumino/coreutils';
 
 import { Acts, type IFace } from './acts';
+import { span } from './coming';
 import { length, plural, sentence, title, waitText } from './format';
 import { gpuIcon } from './icons';
+import { reserveLater } from './later';
 import { logDocument, type LogView } from './logview';
 import type { IGpuModel } from './model';
 import { tellTrouble } from './notify';
@@ -59,6 +61,7 @@ const FACE: IFace = {
 export function addCommands(surroundings: ISurroundings): void {
   const around = { ...surroundings, acts: new Acts(surroundings.model, FACE) };
   addReserving(around);
+  addReservingForLater(around);
   addWork(around);
   addRecurring(around);
   addFiles(around);
@@ -148,6 +151,27 @@ function addReserving(around: IAround): void {
         ) {
           await shutDown(app, kernel);
         }
+      })
+  });
+}
+
+function addReservingForLater({ app, model, acts, settings }: IAround): void {
+  app.commands.addCommand('gpu:reserve-later', {
+    icon: gpuIcon,
+    label: 'Reserve GPUs for later …',
+    caption: 'Have GPUs promised from a day and a time on',
+    execute: () =>
+      acts.guarded(async () => {
+        const it = await reserveLater(model, settings.choices);
+        if (it === null) {
+          return null;
+        }
+        model.note(it);
+        const from = it.not_before ?? model.now();
+        const time = span({ from, until: from + (it.ask.duration_seconds ?? 0) }, model.now());
+        const what = plural(it.ask.devices ?? 1, 'GPU');
+        Notification.success(`${what} reserved for you: ${time}.`, { autoClose: READ_MS });
+        return it;
       })
   });
 }

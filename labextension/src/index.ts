@@ -102,7 +102,13 @@ const commands: JupyterFrontEndPlugin<void> = {
         return first && !second ? first.path : null;
       }
     });
-    for (const command of ['gpu:reserve', 'gpu:release', 'gpu:pin', 'gpu:submit-file']) {
+    for (const command of [
+      'gpu:reserve',
+      'gpu:reserve-later',
+      'gpu:release',
+      'gpu:pin',
+      'gpu:submit-file'
+    ]) {
       palette?.addItem({ command, category: CATEGORY });
     }
     notify(gpu, chosen, runner(app));

@@ -43,7 +43,7 @@ export function Panel(props: {
             <Devices status={status} history={state.history} now={now} without={ways.without} />
             <div className="jp-Gpu-side">
               <Work state={state} status={status} begin={ways.begin} now={now} run={run} />
-              <Coming status={status} now={now} />
+              <Coming status={status} now={now} run={run} />
               <RecurringJobs items={state.recurring} now={now} run={run} />
               {status.devices.length > 0 && ways.reserve}
               <Ended recent={state.recent} caller={status.caller} now={now} run={run} />

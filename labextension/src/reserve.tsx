@@ -1,4 +1,4 @@
-/** The form that asks for GPUs for a notebook, and says beforehand what would come of it. */
+/** The form that asks for GPUs for a notebook, says beforehand what would come of it, and has the way to later ones. */
 import * as React from 'react';
 
 import { plural } from './format';
@@ -184,6 +184,16 @@ export function ReserveForm(props: {
           </div>
         </form>
       )}
+      <div className="jp-Gpu-actions">
+        <Button
+          gpu="reserve-later"
+          label="Reserve for later …"
+          title="For a day and a time, and for whichever notebook you have then"
+          onClick={() => {
+            run('gpu:reserve-later');
+          }}
+        />
+      </div>
     </Section>
   );
 }

@@ -8,7 +8,14 @@ import type { AlertView, DeviceView, KernelView, Status, WorkloadView } from './
 export function myWork(status: Status): readonly WorkloadView[] {
   const rank = (it: WorkloadView): number =>
     ({ yielding: 0, active: it.kind === 'reservation' ? 1 : 2, queued: 3, ended: 4 })[it.state];
-  return status.workloads.filter(it => it.is_mine).sort((a, b) => rank(a) - rank(b));
+  return status.workloads
+    .filter(it => it.is_mine && !isForLater(it))
+    .sort((a, b) => rank(a) - rank(b));
+}
+
+/** Whether it is a reservation for later whose time has not come: it is in no line. */
+export function isForLater(it: WorkloadView): boolean {
+  return it.kind === 'reservation' && it.state === 'queued' && it.waiting === 'not-before';
 }
 
 /** The workloads on a device, as far as they may be seen. */

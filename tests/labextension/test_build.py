@@ -287,7 +287,8 @@ def test_every_command_that_a_button_starts_exists():
 
 def test_every_command_that_a_button_of_the_page_starts_exists():
     """Of the panel's parts the page shows these; kernels and the form to reserve are JupyterLab's."""
-    parts = [f"{name}.tsx" for name in ("alerts", "array", "devices", "ended", "panel", "parts", "queue", "recurring")]
+    names = ("alerts", "array", "coming", "devices", "ended", "panel", "parts", "queue", "recurring")
+    parts = [f"{name}.tsx" for name in names]
     started = set(re.findall(r"'(gpu:[\w-]+)'", "\n".join(map(text_of_sources, [*parts, "page/*.tsx"]))))
     made = set(re.findall(r"^    '(gpu:[\w-]+)': ", text_of_sources("page/run.ts"), re.MULTILINE))
     assert started | {f"gpu:{mark}" for mark in ("cordon", "uncordon", "drain")} == made
