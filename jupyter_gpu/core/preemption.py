@@ -57,6 +57,10 @@ class Preemption:
             self._victims.taken(victim)
         return list(zip(victims, why, strict=True))
 
+    def _is_lent(self, asker: Workload, victim: Workload) -> bool:
+        """Whether what somebody holds is not their team's own, or both are of one team."""
+        return not self._ledger.shares or asker.team == victim.team or self._ledger.is_lent(victim)
+
     def _why(self, asker: Workload, victim: Workload) -> str:
         if victim.kind is Kind.RESERVATION:
             return "the time that was reserved is over"
@@ -83,7 +87,7 @@ class Preemption:
         turns = self._turns.get(it.queue)
         if turns is None:
             turns = self._turns[it.queue] = Turns(self._world, it.queue, queue.slice_factor, self._now)
-        victims = turns.choose(it, self._kept.barred_to(it))
+        victims = turns.choose(it, self._kept.barred_to(it), lambda victim: self._is_lent(it, victim))
         room = open_room(it)
         for victim in victims:
             room.leave(victim)

@@ -13,8 +13,8 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from typing import NamedTuple
 
-from ..model import State, Workload, World
-from ..model.shelves import Node
+from ..model import Kind, State, Workload, World
+from ..model.shelves import Node, Shelf
 from .forecast import expected_left_seconds, rank_ms
 from .placement import suits_sort
 from .recent_use import RecentUse
@@ -26,6 +26,7 @@ class _Candidate(NamedTuple):
     devices: int
     minus_left_seconds: float
     id: int
+    shelf: Shelf
 
 
 class Turns:
@@ -38,33 +39,39 @@ class Turns:
         self._use: RecentUse | None = None
         world.ends.advance(now, world.workloads)
         rule = world.policy.queue(queue)
-        before = now - (0 if rule is None else rule.protected_seconds)
+        if rule is None or not rule.preemptible:
+            return
+        before = now - rule.protected_seconds
         for id_ in world.live:
             it = world.workloads[id_]
             if it.queue == queue and it.state is State.ACTIVE and (it.active_at or now) <= before:
                 self._add(it)
         for candidates in self._by_node.values():
-            candidates.sort()
+            candidates.sort(key=lambda it: it[:3])
 
     def _add(self, it: Workload) -> None:
-        if it.lease is None or it.lease.memory_bytes is not None or not it.lease.devices:
+        if it.kind is not Kind.JOB or it.lease is None or it.lease.memory_bytes is not None or not it.lease.devices:
             return
         stock, uuids = self._world.stock, it.lease.devices
-        node = stock.shelf(uuids[0]).node
+        shelf = stock.shelf(uuids[0])
         if it.ask.across_nodes or has_reached_the_cap(self._world, it, self._now):
             return
         left = self._world.ends.due(it.id) - self._now
-        self._by_node.setdefault(node, []).append(_Candidate(len(uuids), -left, it.id))
+        self._by_node.setdefault(shelf.node, []).append(_Candidate(len(uuids), -left, it.id, shelf))
 
-    def choose(self, asker: Workload, barred: Collection[str]) -> list[Workload]:
-        """Who is to yield so that it fits: all on one node, that where the fewest devices change hands."""
+    def choose(self, asker: Workload, barred: Collection[str], may_move: Callable[[Workload], bool]) -> list[Workload]:
+        """Who is to yield so that it fits: all on one node, that where the fewest devices change hands.
+
+        `may_move` says of whom it may be asked at all: not of what is the own of another team.
+        """
         if asker.ask.across_nodes or asker.ask.memory_bytes is not None or asker.ask.on or asker.ask.same_link_group:
             return []
         free, size = self._free(asker, barred), asker.ask.devices
         is_scattered = sum(free.values()) >= size > 1
         best: tuple[int, Node] | None = None
         chosen: list[_Candidate] = []
-        for node, candidates in self._by_node.items():
+        for node, there in self._by_node.items():
+            candidates = [it for it in there if suits_sort(it.shelf.sort, asker.ask) and may_move(self._workload(it))]
             lacks = size - free.get(node, 0)
             if best is not None and lacks > best[0]:
                 continue
@@ -75,6 +82,9 @@ class Turns:
             if some and (best is None or (cost, node) < best):
                 best, chosen = (cost, node), some
         return [self._world.workloads[it.id] for it in chosen]
+
+    def _workload(self, it: _Candidate) -> Workload:
+        return self._world.workloads[it.id]
 
     def taken(self, victim: Workload) -> None:
         """It yields now."""

@@ -40,6 +40,7 @@ def _queue_problems(policy: Policy) -> list[str]:
                 ("longest_seconds", queue.longest_seconds, 1),
                 ("share_devices", queue.share_devices, 0),
                 ("most_devices", queue.most_devices, 1),
+                ("slice_factor", queue.slice_factor, 2),
             )
             if value is not None and value < least
         ]
@@ -67,6 +68,8 @@ def _of_queue(policy: Policy, queue: QueuePolicy) -> list[str]:
         )
     if queue.preempted_by is not None and not queue.preemptible:
         found.append(f"{name}.preempted_by says who may preempt it, and it is not preemptible")
+    if queue.slice_factor is not None and not queue.preemptible:
+        found.append(f"{name}.slice_factor lets its jobs take turns, and it is not preemptible")
     for other in queue.preempted_by or ():
         above = policy.queue(other)
         if above is None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from jupyter_gpu.model import Policy, State, WaitingReason
+from jupyter_gpu.model import Kind, Policy, QuotaRule, State, WaitingReason
 from tests.world import HOUR, SAVED, Play, a_device
 
 MINUTE = 60
@@ -184,3 +184,33 @@ def test_saying_that_a_job_is_short_gets_nobody_ahead_for_long():
     play.later(HOUR + 1)
 
     assert play[liar].eviction == "timed-out"
+
+
+def test_a_reservation_never_takes_turns_and_no_queue_does_that_does_not_yield():
+    """Its time was promised; and where nothing is preemptible, the policy is refused."""
+    queues = (replace(Policy().queues[1], kinds=(Kind.JOB, Kind.RESERVATION), slice_factor=4),)
+    assert Policy(queues=queues).problems() == []
+    play = Play(1, Policy(queues=queues))
+    reservation = play.reservation("ada", seconds=8 * HOUR)
+    play.later(HOUR)
+
+    assert play.waiting(play.job("bob", seconds=MINUTE)) is WaitingReason.DEVICES
+    assert play.state(reservation) is State.ACTIVE
+    stiff = (replace(queues[0], preemptible=False), *Policy().queues[:1])
+    assert "slice_factor" in " ".join(Policy(queues=stiff).problems())
+    assert "slice_factor is 1; it must be 2" in " ".join(
+        Policy(queues=(replace(queues[0], slice_factor=1),)).problems()
+    )
+
+
+def test_what_is_another_teams_own_takes_no_turns():
+    """A short job of others waits until the team lends it."""
+    quotas = (QuotaRule(team="vision", share_devices=1),)
+    play = Play(1, a_policy(teams={"vision": ("ada",), "speech": ("bob",)}, quotas=quotas))
+    own = play.running("ada", seconds=40 * HOUR)
+    play.later(20 * MINUTE)
+
+    play.job("bob", seconds=HOUR)
+
+    assert play.state(own) is State.ACTIVE
+    assert play[play.job("ada", seconds=HOUR)].waiting is WaitingReason.CLEARING
