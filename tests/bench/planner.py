@@ -1,11 +1,14 @@
 """A scheduling step with 10,000 queued workloads and 1,000 devices, all of them held; one job ends per step.
 
 The whole of `decide` is timed: the overlay's copy, the exit, the planner's step, the check. Beside it stand two bounds
-of the same size: sorting the keys of the line once, and counting to ten million.
+of the same size: sorting the keys of the line once, and counting to ten million. How the cost grows with the line is
+drawn by `python -m tests.bench.planner --picture FILE` (needs matplotlib), beside n log n.
 """
 
 from __future__ import annotations
 
+import argparse
+import math
 import random
 import statistics
 import time
@@ -39,6 +42,8 @@ DEVICES = 1_000
 USERS = 100
 HABITS = 10
 STEPS = 100
+#: How long the lines are of which the growth is seen.
+LENGTHS = (1_250, 2_500, 5_000, 10_000, 20_000, 40_000)
 #: Class, how many nodes of eight, memory.
 CLASSES = (("a100-80gb", 60, 80), ("h100-80gb", 30, 80), ("l4", 35, 24))
 POLICY = Policy(
@@ -52,7 +57,7 @@ POLICY = Policy(
 )
 
 
-def a_lab(seed: int = 1, *, habits: int | None = HABITS) -> World:
+def a_lab(seed: int = 1, *, habits: int | None = HABITS, queued: int = QUEUED) -> World:
     """A lab on a busy day: users, sizes, lengths, classes and queues mixed.
 
     People submit sweeps, so each has so many kinds of ask of their own; None makes every ask a new throw of the dice.
@@ -73,7 +78,7 @@ def a_lab(seed: int = 1, *, habits: int | None = HABITS) -> World:
                 )
             )
     of_users = {user: [_an_ask(draw) for _ in range(habits or 0)] for user in range(USERS)}
-    for id_ in range(1, QUEUED + DEVICES + 1):
+    for id_ in range(1, queued + DEVICES + 1):
         user = draw.randrange(USERS)
         queue, ask = draw.choice(of_users[user]) if habits else _an_ask(draw)
         submitted_at = NOW - draw.uniform(0, 86_400)
@@ -144,7 +149,45 @@ def run() -> list[dict[str, object]]:
             "beside": f"sorting the line once {sorting * 1000:.1f} ms, ten million additions {counting * 1000:.0f} ms",
         }
         for what, habits in ((f"{USERS} users, each with {HABITS} kinds of ask", HABITS), ("hardly two alike", None))
+    ] + [_of_growth()]
+
+
+def growth() -> list[tuple[int, float]]:
+    """(how many are queued, the median step in ms), where hardly two ask alike: the worst that a line can be."""
+    return [
+        (queued, statistics.median(steps(a_lab(habits=None, queued=queued), count=30)) * 1000) for queued in LENGTHS
     ]
+
+
+def _of_growth() -> dict[str, object]:
+    """From the shortest to the longest line, by how much more a step costs than n log n would have it."""
+    found = growth()
+    (few, first), (many, last) = found[0], found[-1]
+    factor = (last / first) / (many * math.log(many) / (few * math.log(few)))
+    return {
+        "what": f"growth of a step from {few:,} to {many:,} queued, hardly two alike, over that of n log n",
+        "value": round(factor, 2),
+        "unit": "",
+        "reach": "1 or less",
+        "beside": ", ".join(f"{queued:,}: {ms:.1f} ms" for queued, ms in found),
+    }
+
+
+def draw(file: str) -> None:
+    """The growth as a picture, both axes by powers of ten."""
+    from matplotlib.figure import Figure
+
+    found = growth()
+    figure = Figure(figsize=(6, 4), layout="constrained")
+    axes = figure.add_subplot()
+    lengths = [queued for queued, _ in found]
+    (few, first), bound = found[0], [queued * math.log(queued) for queued in lengths]
+    axes.loglog(lengths, [ms for _, ms in found], marker="o", label="a step, hardly two alike")
+    axes.loglog(lengths, [first * it / (few * math.log(few)) for it in bound], linestyle="--", label="n log n")
+    axes.set_xlabel("queued workloads")
+    axes.set_ylabel("median step, ms")
+    axes.legend()
+    figure.savefig(file)
 
 
 def _seconds(call: Callable[[], object]) -> float:
@@ -160,6 +203,17 @@ def _count() -> int:
     return total
 
 
-if __name__ == "__main__":
+def main() -> None:
+    """Print the rows, or draw the growth."""
+    asked = argparse.ArgumentParser(description=__doc__)
+    asked.add_argument("--picture", metavar="FILE", help="draw how a step's cost grows into this file")
+    file = asked.parse_args().picture
+    if file is not None:
+        draw(file)
+        return
     for row in run():
         print(row)
+
+
+if __name__ == "__main__":
+    main()
