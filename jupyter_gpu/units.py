@@ -174,6 +174,34 @@ def format_at(when: float, now: float, *, about: bool = False, tz: tzinfo | None
     return f"on {day} {at}"
 
 
+def format_between(since: float, until: float, now: float, *, tz: tzinfo | None = None) -> str:
+    """Write a range as it stands in a sentence: "between 14:05 and 16:30"; of one minute "at about 14:05"."""
+    first, last = format_when(since, now, tz=tz), format_when(until, now, tz=tz)
+    return format_at(since, now, about=True, tz=tz) if first == last else f"between {first} and {_rest_of(last, first)}"
+
+
+def format_span(since: float | None, until: float | None, now: float, *, tz: tzinfo | None = None) -> str:
+    """Write a range where there is little room: "14:05 to 16:30", and "from 14:05" where it is open."""
+    if since is None or until is None:
+        return MISSING if since is None else f"from {format_when(since, now, tz=tz)}"
+    first, last = format_when(since, now, tz=tz), format_when(until, now, tz=tz)
+    return f"about {first}" if first == last else f"{first} to {_rest_of(last, first)}"
+
+
+def _rest_of(last: str, first: str) -> str:
+    """The clock alone where the day was just said."""
+    day, _, clock = last.rpartition(" ")
+    return clock if day and day == first.rpartition(" ")[0] else last
+
+
+def ordinal(number: int) -> str:
+    """Write a place: "first", "2nd", "11th"."""
+    if number == 1:
+        return "first"
+    tens = number % 100
+    return f"{number}{'th' if 10 < tens < 14 else {1: 'st', 2: 'nd', 3: 'rd'}.get(number % 10, 'th')}"  # noqa: PLR2004
+
+
 def _read_seconds(text: str) -> float | None:
     # 1:30 is ninety seconds to some programs and ninety minutes to people, so we do not guess; and 1_000 is
     # a number to Python alone.

@@ -30,6 +30,7 @@ from .alerts import Alerts
 from .answers import about, concerned
 from .deadlines import recur_for_ever, tick_for_ever
 from .engines.base import Engine
+from .foreseeing import Foreseeing
 from .holds import Hours, tell_hours_for_ever
 from .idle import Idle
 from .owners import Owners
@@ -89,7 +90,7 @@ class Loop:
         self.alerts.changed = lambda: self.publisher.look(self.world.revision)
         self.idle = Idle(self.alerts)
         self.sights = Sights()
-        self.clockwork, self.hours = Clockwork(), Hours()
+        self.clockwork, self.hours, self.foreseeing = Clockwork(), Hours(), Foreseeing()
         #: Job -> why its owner could not be told of it the last time.
         self.untold: dict[int, str] = {}
         self.moment: Moment | None = None
@@ -142,6 +143,7 @@ class Loop:
     async def close(self) -> None:
         """Stop deciding and close the store. What runs goes on."""
         self._is_closed = True
+        self.foreseeing.close()
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)

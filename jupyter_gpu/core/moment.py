@@ -11,8 +11,10 @@ from typing import NamedTuple
 
 from ..model import HoldPolicy, Workload, WorkloadView, World
 from .forecast import expected_end_at
+from .foresight import Foresight
 from .holds import calendar_of
 from .in_the_way import warnings_of
+from .outlook import Expected, Place, place_among
 from .quota import Ledger
 
 
@@ -23,13 +25,21 @@ class Waiting(NamedTuple):
     counts: dict[str, int]
     #: Owner -> what of theirs waits, in order, each with how many of its queue are before it.
     by_owner: dict[str, list[tuple[Workload, int]]]
+    #: Queue -> who waits in it, in order.
+    by_queue: dict[str, list[int]]
+
+    def place_of(self, it: Workload, ahead: int) -> Place:
+        """Where one stands of whose queue so many are before it."""
+        return place_among(self.by_queue[it.queue], ahead)
 
 
 class Moment:
     """A world at a time, and what was made of it. A world is replaced and never written to, save for what is seen."""
 
-    def __init__(self, world: World, now: float) -> None:
+    def __init__(self, world: World, now: float, foresight: Foresight | None = None) -> None:
         self.world, self.now = world, now
+        #: What a look ahead has found, if there was one lately.
+        self.foresight = foresight
         #: Others' work, by its number and what tells one kind of stranger from another: made by `status.view_of`.
         self.others: dict[tuple[int, bool, bool], WorkloadView] = {}
 
@@ -41,13 +51,17 @@ class Moment:
     @cached_property
     def waiting(self) -> Waiting:
         """Who waits."""
-        counts: dict[str, int] = {queue.name: 0 for queue in self.world.policy.queues}
+        by_queue: dict[str, list[int]] = {queue.name: [] for queue in self.world.policy.queues}
         by_owner: dict[str, list[tuple[Workload, int]]] = {}
         for it in self.world.queued():
-            ahead = counts.get(it.queue, 0)
-            counts[it.queue] = ahead + 1
-            by_owner.setdefault(it.owner, []).append((it, ahead))
-        return Waiting(counts, by_owner)
+            kin = by_queue.setdefault(it.queue, [])
+            by_owner.setdefault(it.owner, []).append((it, len(kin)))
+            kin.append(it.id)
+        return Waiting({queue: len(kin) for queue, kin in by_queue.items()}, by_owner, by_queue)
+
+    def expected(self, it: Workload) -> Expected | None:
+        """When one that waits is expected to start, where that was looked for."""
+        return None if self.foresight is None else self.foresight.of(it.id, self.now)
 
     @cached_property
     def promises(self) -> list[tuple[HoldPolicy, frozenset[str]]]:

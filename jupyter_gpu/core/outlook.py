@@ -1,12 +1,15 @@
-"""When the first in line may expect its devices: a plain estimate, made on read. A later issue makes it a range.
+"""Who is before a workload in line, and when the first may expect its devices by a plain estimate, made on read.
 
-It looks at what holds the devices now: when each holder ends by its time limit, or can have yielded to this ask at the
-latest (its protected time, its grace and the kill after it). Where one has no limit and need not yield, nobody knows.
+`foresight` runs the planner forward and knows more, of all who wait; this is what can be said at once. It looks at what
+holds the devices now: when each holder ends by its time limit, or can have yielded to this ask at the latest (its
+protected time, its grace and the kill after it). Where one has no limit and need not yield, nobody knows.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from typing import NamedTuple
 
 from ..model import Kind, State, WaitingReason, Workload, World
 from .forecast import known_end_at
@@ -14,6 +17,45 @@ from .placement import avoided, has_room, in_order, is_well, suits
 from .victims import grace_seconds, is_in_overtime, yields_to
 
 _KNOWABLE = (WaitingReason.DEVICES, WaitingReason.CLEARING)
+#: Others named in one sentence; the rest is counted.
+MOST_NAMED = 3
+
+
+class Expected(NamedTuple):
+    """When one that waits is expected to start: a range of which the end may be open."""
+
+    from_at: float
+    until_at: float | None
+
+    @property
+    def middle(self) -> float | None:
+        """One instant, for who wants no range."""
+        return None if self.until_at is None else (self.from_at + self.until_at) / 2
+
+
+class Place(NamedTuple):
+    """Where one stands in its queue."""
+
+    #: How many are before it; 0 is first.
+    ahead: int
+    #: The last few of those, in their order.
+    before: tuple[int, ...]
+
+
+def place_of(world: World, it: Workload) -> Place:
+    """Where a queued workload stands: the line is walked up to it."""
+    kin = []
+    for other in world.queued():
+        if other.id == it.id:
+            break
+        if other.queue == it.queue:
+            kin.append(other.id)
+    return place_among(kin, len(kin))
+
+
+def place_among(kin: Sequence[int], ahead: int) -> Place:
+    """The same of one of whose queue so many are before it, of those that wait in it in their order."""
+    return Place(ahead, tuple(kin[max(0, ahead - MOST_NAMED) : ahead]))
 
 
 def expected_start_at(world: World, it: Workload, now: float, ahead: int) -> float | None:

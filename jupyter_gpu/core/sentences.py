@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from ..model import Ask, Caller, Condition, Device, Kind, State, WaitingReason, Workload, World
-from ..units import bytes_apart, format_at, format_bytes, format_seconds, format_when
+from ..units import bytes_apart, format_at, format_between, format_bytes, format_seconds, format_when, ordinal
 from .advice import advice
 from .names import may_see_names
-from .outlook import expected_start_at, without_end
+from .outlook import MOST_NAMED, Expected, Place, expected_start_at, without_end
 from .placement import avoided, free_bytes, has_room, in_order, is_well, suits
 from .promises import window_of
 from .quota import Ledger, available_again_at, bind
@@ -16,24 +16,34 @@ from .spare import spare_bytes
 from .told import NOT_SERVED, WORDS, told
 from .victims import is_in_overtime
 
-#: Others named in one sentence; the rest is counted.
-MOST_NAMED = 3
+__all__ = ["MOST_NAMED", "sentence", "visible", "why"]
+
+#: Not before so near an instant is not worth a word.
+_SOON_SECONDS = 120
+#: Waits whose end a look ahead can tell.
+_FORESEEN = frozenset(
+    {WaitingReason.DEVICES, WaitingReason.CLEARING, WaitingReason.QUOTA, WaitingReason.BUDGET, WaitingReason.HOLD}
+)
 
 
-def sentence(world: World, it: Workload, caller: Caller, now: float, ahead: int | None) -> str:
+def sentence(  # noqa: PLR0917 - all of it is said
+    world: World, it: Workload, caller: Caller, now: float, place: Place | None, expected: Expected | None = None
+) -> str:
     """What, why and what now, for people; with it, what a holder should know beside how it stands."""
-    said = _of_state(world, it, caller, now, ahead)
+    said = _of_state(world, it, caller, now, place, expected)
     more = told(world, it) if it.owner == caller.name or caller.is_operator else ""
     return f"{said} {more}" if more else said
 
 
-def _of_state(world: World, it: Workload, caller: Caller, now: float, ahead: int | None) -> str:
+def _of_state(  # noqa: PLR0917 - all of it is said
+    world: World, it: Workload, caller: Caller, now: float, place: Place | None, expected: Expected | None
+) -> str:
     # Words about it are its owner's, and who handles others' work.
     is_theirs = it.owner == caller.name or caller.is_operator
     if it.state is State.QUEUED:
         step = it.outcome.to_step if it.outcome is not None and is_theirs else None
         goes_on = "" if step is None else f" It goes on from step {step}."
-        return f"{_why_waiting(world, it, caller, now, ahead or 0)}{goes_on}"
+        return f"{_why_waiting(world, it, caller, now, place or Place(0, ()), expected)}{goes_on}"
     detail = it.detail.removesuffix(".") if is_theirs else ""  # it may end with a whole sentence of a framework's
     if it.state is State.ENDED:
         said = f"It ended: {it.end}" + (f" ({detail})." if detail else ".")
@@ -80,18 +90,37 @@ def why(world: World, it: Workload, caller: Caller, now: float, *, says_when: bo
     return _why(world, it, caller, now, "", says_when=says_when).strip()
 
 
-def _why_waiting(world: World, it: Workload, caller: Caller, now: float, ahead: int) -> str:
-    where = f"You are first in queue {it.queue}." if ahead == 0 else f"{ahead} ahead in queue {it.queue}."
+def _why_waiting(  # noqa: PLR0917 - all of it is said
+    world: World, it: Workload, caller: Caller, now: float, place: Place, expected: Expected | None
+) -> str:
+    where = _where(world, it, caller, place)
     if it.waiting is WaitingReason.DEPENDENCY:
         where = (
             f"`jupyter gpu amend {it.id} --no-after` lets it start all the same, `jupyter gpu cancel {it.id}` ends "
             f"it{_or_all(it)}."
         )
+    if it.waiting in _FORESEEN:
+        where += _expected(world, it, now, place.ahead, expected)
     if it.waiting is WaitingReason.DEVICES:
-        where = (
-            f"{where}{_expected(world, it, now, ahead)} Leave the line with `jupyter gpu cancel {it.id}`{_or_all(it)}."
-        )
+        where += f" Leave the line with `jupyter gpu cancel {it.id}`{_or_all(it)}."
     return _why(world, it, caller, now, where, says_when=True)
+
+
+def _where(world: World, it: Workload, caller: Caller, place: Place) -> str:
+    """Like "You are 3rd in queue training, behind job 12 and job 14."."""
+    if place.ahead == 0:
+        return f"You are first in queue {it.queue}."
+    seen = [f"{world.workloads[id_].kind} {id_}" for id_ in visible(world, place.before, caller)]
+    others = place.ahead - len(seen)
+    named = [*seen, *([f"{others} more" if seen else f"{others} other{'s' if others > 1 else ''}"] if others else [])]
+    behind = " and ".join(filter(None, (", ".join(named[:-1]), named[-1])))
+    return f"You are {ordinal(place.ahead + 1)} in queue {it.queue}, behind {behind}."
+
+
+def visible(world: World, ids: Iterable[int], caller: Caller) -> tuple[int, ...]:
+    """Those of these that wait whom a caller may know of."""
+    its = (world.workloads.get(id_) for id_ in ids)
+    return tuple(it.id for it in its if it is not None and may_see_names(world, it, caller))
 
 
 def _or_all(it: Workload) -> str:
@@ -99,13 +128,19 @@ def _or_all(it: Workload) -> str:
     return "" if it.member is None else f" (with `--array` all of array {it.member.array})"
 
 
-def _expected(world: World, it: Workload, now: float, ahead: int) -> str:
-    """When the first in line may expect to start, or whose end nobody knows; no queue's guess is told as an end."""
+def _expected(world: World, it: Workload, now: float, ahead: int, expected: Expected | None) -> str:
+    """When it may expect to start, or whose end nobody knows; no queue's guess is told as an end."""
+    if expected is not None and expected.until_at is not None:
+        return f" Expected {format_between(expected.from_at, expected.until_at, now)}."
     at = expected_start_at(world, it, now, ahead)
     if at is not None:
         return f" Expected by about {format_when(at, now)}."
-    endless = without_end(world, it, now) if ahead == 0 else None
-    return "" if endless is None else f" When is not known: {endless.kind} {endless.id} has no time limit."
+    endless = without_end(world, it, now) if ahead == 0 and it.waiting is WaitingReason.DEVICES else None
+    if endless is not None:
+        return f" When is not known: {endless.kind} {endless.id} has no time limit."
+    if expected is not None and expected.from_at >= now + _SOON_SECONDS:
+        return f" Not expected before {format_when(expected.from_at, now)}; until when is not known."
+    return ""
 
 
 def _why(world: World, it: Workload, caller: Caller, now: float, where: str, *, says_when: bool) -> str:

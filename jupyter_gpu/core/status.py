@@ -31,14 +31,13 @@ from ..model import (
     World,
 )
 from .devices_view import card_views, device_view, device_views
-from .forecast import ahead_of
 from .holds_view import hold_views
 from .moment import Moment
 from .names import may_see_names
-from .outlook import expected_start_at
+from .outlook import Expected, Place, expected_start_at, place_of
 from .placement import suits
 from .quota import HOUR_MS, Binding, available_again_at, bind
-from .sentences import sentence, why
+from .sentences import sentence, visible, why
 from .victims import grace_seconds, is_in_overtime
 
 __all__ = [
@@ -68,18 +67,21 @@ def view(
     now: float,
     *,
     alone: bool = False,
-    ahead: int | None = None,
+    place: Place | None = None,
     explained: bool = False,
+    expected: Expected | None = None,
 ) -> WorkloadView:
     """One workload as a caller may see it. `alone` adds what only a look at this one needs: place, sentence, spec.
 
-    `ahead` is its place where the caller of this function has walked the line already; `explained` adds the sentence.
+    `place` is where it stands if the caller of this function has walked the line already, `expected` when it starts if
+    that was looked for; `explained` adds the sentence.
     """
     is_mine = it.owner == caller.name
-    ahead = ahead_of(world, it) if alone and it.state is State.QUEUED else ahead
+    place = place_of(world, it) if alone and it.state is State.QUEUED else place
+    expected = None if it.state is not State.QUEUED else expected
     names = may_see_names(world, it, caller)
     may_look = is_mine or caller.is_operator
-    expected_at = None if ahead is None else expected_start_at(world, it, now, ahead)
+    expected_at = _expected_at(world, it, now, place, expected)
     waits_alone = alone and it.state is State.QUEUED
     return WorkloadView(
         **{name: getattr(it, name) for name in _SEEN_BY_ALL},
@@ -87,10 +89,13 @@ def view(
         owner=it.owner if names else None,
         team=it.team if names else None,
         name=it.name if names else None,
-        reason=sentence(world, it, caller, now, ahead) if alone or explained else "",
+        reason=sentence(world, it, caller, now, place, expected) if alone or explained else "",
         why=why(world, it, caller, now, says_when=expected_at is None) if waits_alone else "",
-        ahead=ahead,
+        ahead=None if place is None else place.ahead,
+        before=() if place is None else visible(world, place.before, caller),
         expected_start_at=expected_at,
+        expected_start_from=None if expected is None else expected.from_at,
+        expected_start_until=None if expected is None else expected.until_at,
         overtime=is_in_overtime(it, now),
         holder=it.holder if may_look else None,
         notice=notice_of(it, with_detail=may_look),
@@ -103,6 +108,15 @@ def view(
         spec=it.spec if alone and may_look else None,
         **(_of_grace(world, it) if alone and may_look and it.kind is Kind.JOB else {}),
     )
+
+
+def _expected_at(
+    world: World, it: Workload, now: float, place: Place | None, expected: Expected | None
+) -> float | None:
+    """One instant: the middle of the range, else the plain estimate for the first in line."""
+    if expected is not None:
+        return expected.middle
+    return None if place is None else expected_start_at(world, it, now, place.ahead)
 
 
 def view_of(moment: Moment, it: Workload, caller: Caller, now: float, *, explained: bool = False) -> WorkloadView:
@@ -235,13 +249,21 @@ class Line(NamedTuple):
 
 def line_of(moment: Moment, caller: Caller, now: float) -> Line:
     """The places of a caller's own work, as far as they are told."""
-    counts, by_owner = moment.waiting
-    own = by_owner.get(caller.name, ())
+    waiting = moment.waiting
+    own = waiting.by_owner.get(caller.name, ())
     mine = tuple(
-        view(moment.world, it, caller, now, ahead=ahead, explained=number < MOST_EXPLAINED)
+        view(
+            moment.world,
+            it,
+            caller,
+            now,
+            place=waiting.place_of(it, ahead),
+            explained=number < MOST_EXPLAINED,
+            expected=moment.expected(it),
+        )
         for number, (it, ahead) in enumerate(own[:MOST_SHOWN])
     )
-    return Line(mine, len(own) - len(mine), counts)
+    return Line(mine, len(own) - len(mine), waiting.counts)
 
 
 def quota_views(moment: Moment, caller: Caller) -> tuple[QuotaView, ...]:

@@ -110,6 +110,7 @@ from .nouns import Ask, Caller, Holder, LearntGrace, Lease, Outcome, Scope, Work
 from .offers import OfferPage, OfferView
 from .policy import BUCKET_SECONDS, USAGE_SECONDS, Policy
 from .policy_views import BoundChange, PolicyAffected, PolicyBody, PolicyCheckView, PolicyEffect, PolicyView
+from .prospects import SoonerView
 from .queues import EACH, HoldPolicy, Profile, QueuePolicy, QuotaRule
 from .quota_views import QuotaView
 from .recurring import (
@@ -260,6 +261,7 @@ __all__ = [
     "SimulationPoint",
     "SimulationRun",
     "SimulationView",
+    "SoonerView",
     "Span",
     "Spent",
     "SpentRow",

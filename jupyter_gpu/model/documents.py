@@ -13,6 +13,7 @@ from .devices import Condition, UseKind
 from .hold_views import HoldView
 from .jobs import Dependency, JobSpec, Member, Progress
 from .nouns import Ask, Holder, LearntGrace, Outcome
+from .prospects import SoonerView
 from .quota_views import QuotaView
 from .states import EndReason, EvictionReason, Kind, State, WaitingReason
 
@@ -58,7 +59,14 @@ class WorkloadView(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     why: str = ""
     #: Workloads before it in its queue; 0 is first in line.
     ahead: int | None = None
+    #: The last few of those, in their order, as far as the caller may know of them.
+    before: tuple[int, ...] = ()
+    #: The middle of the range in which it is expected to start, which has no end where nobody knows.
     expected_start_at: float | None = None
+    expected_start_from: float | None = None
+    expected_start_until: float | None = None
+    #: Of one by itself: what would let it start sooner, asked for anew.
+    sooner: tuple[SoonerView, ...] = ()
     paused: bool = False
     lifted: bool = False
     not_before: float | None = None

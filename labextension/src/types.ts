@@ -245,6 +245,16 @@ export interface HoldView {
   readonly warnings?: readonly string[];
 }
 
+/** Another ask that the planner would start sooner if it were made now instead; what is None stays as it is. */
+export interface SoonerView {
+  readonly devices?: number | null;
+  readonly device_class?: string | null;
+  readonly queue?: string | null;
+  readonly duration_seconds?: number | null;
+  readonly expected_start_from: number;
+  readonly expected_start_until: number;
+}
+
 /** One bound that concerns the caller: what is held or used of it, and what is left. */
 export interface QuotaView {
   readonly rule: string;
@@ -281,7 +291,11 @@ export interface WorkloadView {
   readonly reason?: string;
   readonly why?: string;
   readonly ahead?: number | null;
+  readonly before?: readonly number[];
   readonly expected_start_at?: number | null;
+  readonly expected_start_from?: number | null;
+  readonly expected_start_until?: number | null;
+  readonly sooner?: readonly SoonerView[];
   readonly paused?: boolean;
   readonly lifted?: boolean;
   readonly not_before?: number | null;
@@ -582,7 +596,11 @@ export interface FileJobView {
   readonly reason?: string;
   readonly why?: string;
   readonly ahead?: number | null;
+  readonly before?: readonly number[];
   readonly expected_start_at?: number | null;
+  readonly expected_start_from?: number | null;
+  readonly expected_start_until?: number | null;
+  readonly sooner?: readonly SoonerView[];
   readonly paused?: boolean;
   readonly lifted?: boolean;
   readonly not_before?: number | null;

@@ -70,7 +70,7 @@ def test_a_wait_has_its_place_and_a_sentence_that_helps() -> None:
     assert (first.ahead, second.ahead) == (0, 1)
     assert "GPU 0 is reserved by grace until" in first.reason
     assert "You are first in queue interactive" in first.reason
-    assert "1 ahead in queue interactive" in second.reason
+    assert f"You are 2nd in queue interactive, behind reservation {waiting[0]}." in second.reason
     assert f"jupyter gpu cancel {waiting[0]}" in first.reason
 
 

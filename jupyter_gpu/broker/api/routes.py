@@ -120,10 +120,10 @@ class Workloads(Accepting):
 class One(Base):
     """/workloads/ID."""
 
-    @endpoint(WorkloadView)
+    @endpoint(WorkloadView, in_turn=True)
     async def get(self, id_: str) -> WorkloadView:
-        """One workload, however long ago it ended."""
-        return self.show(await self.find(id_))
+        """One workload, however long ago it ended; of one that waits also when it may start, and what is sooner."""
+        return await views.show_with_foresight(self.loop, await self.find(id_), self.caller)
 
 
 class Events(Base):

@@ -25,6 +25,7 @@ from ...core.events import (
     Submitted,
 )
 from ...core.moment import Moment
+from ...core.outlook import Expected
 from ...core.sentences import MOST_NAMED
 from ...core.status import device_view, device_views, may_see_names, quota_views, status, view
 from ...errors import Conflict, LeaseLost, NotFound
@@ -93,11 +94,24 @@ async def find(loop: Loop, text: str, caller: Caller) -> Workload:
     return it
 
 
-def show(loop: Loop, it: Workload, caller: Caller) -> WorkloadView:
-    """One workload by itself."""
-    found = view(loop.world, it, caller, loop.now(), alone=True)
+def show(loop: Loop, it: Workload, caller: Caller, expected: Expected | None = None) -> WorkloadView:
+    """One workload by itself. `expected` where it was just looked for when it starts."""
+    now = loop.now()
+    if expected is None and it.state is State.QUEUED:
+        known = loop.foreseeing.known(loop)
+        expected = None if known is None else known.of(it.id, now)
+    found = view(loop.world, it, caller, now, alone=True, expected=expected)
     untold = loop.untold.get(it.id, "") if it.owner == caller.name or caller.is_operator else ""
     return msgspec.structs.replace(found, untold=untold) if untold else found
+
+
+async def show_with_foresight(loop: Loop, it: Workload, caller: Caller) -> WorkloadView:
+    """The same, looked ahead for by itself, with what would let it start sooner if it is the caller's to change."""
+    expected, ways = await loop.foreseeing.of_one(loop, it)
+    it = loop.world.workloads.get(it.id, it)
+    found = show(loop, it, caller, expected)
+    may_act = it.owner == caller.name or caller.is_operator
+    return msgspec.structs.replace(found, sooner=ways) if ways and may_act and it.state is State.QUEUED else found
 
 
 def listed(loop: Loop, it: Workload, caller: Caller) -> WorkloadView:
@@ -121,7 +135,7 @@ def moment_of(loop: Loop) -> Moment:
     """What documents of now have in common: the same for all who ask or are told until something is decided."""
     kept, now = loop.moment, loop.now()
     if kept is None or kept.world is not loop.world or not kept.now <= now < kept.now + MOMENT_SECONDS:
-        kept = loop.moment = Moment(loop.world, now)
+        kept = loop.moment = Moment(loop.world, now, loop.foreseeing.known(loop))
     return kept
 
 

@@ -22,6 +22,7 @@ from jupyter_gpu.model import (
     hold_views,
     jobs,
     nouns,
+    prospects,
     quota_views,
     recurring,
     states,
@@ -45,7 +46,7 @@ ROOTS = (
 BODIES = (ours.KernelAsk, ours.PinBody, ours.FileJob, bodies.SubmitBody, bodies.ExtendBody, bodies.ReleaseBody)
 
 _MODULES = (
-    states, jobs, nouns, devices, recurring, bodies, hold_views, quota_views, documents, histories, notebooks, ours,
+    states, jobs, nouns, devices, recurring, bodies, hold_views, prospects, quota_views, documents, histories, notebooks, ours,
 )  # fmt: skip
 _PLAIN = {str: "string", bytes: "string", int: "number", float: "number", bool: "boolean", types.NoneType: "null"}
 _WIDTH = 100
