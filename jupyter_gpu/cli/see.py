@@ -63,7 +63,10 @@ def is_fancy(face: Face) -> bool:
 @json_option
 @pass_face
 def queue(face: Face, all: bool, mine: bool, unfold: bool, limit: int | None) -> None:
-    """List the workloads that run, then those that wait, in the order of their priority and age.
+    """List the workloads that run, then those that wait in the order of the line.
+
+    That is by priority, then who has waited past the limit of their queue, then by rank: when it was submitted, and
+    later for what is expected to take much and for those who used much lately.
 
     An array is one line, under the number of its first job.
 
@@ -97,7 +100,7 @@ def _listed(
 
     found = face.client.workloads(mine=mine, ended=all)
     if not all:
-        # Who runs, then the line as far as it can be told from outside: priority, who waited past the limit, age.
+        # Who runs, then the line, as the broker goes down it.
         ordered = sorted(found, key=_place)
         rows: Sequence[Sequence[WorkloadView]] = fold(ordered) if folds else [(it,) for it in ordered]
         return rows[:most], most is not None and len(rows) > most
@@ -112,9 +115,11 @@ def _together(newest_first: Iterator[WorkloadView]) -> Iterator[Sequence[Workloa
         yield tuple(group)[::-1]
 
 
-def _place(it: WorkloadView) -> tuple[bool, int, bool, int]:
-    waits = it.state == "queued"
-    return (waits, -it.priority if waits else 0, not it.lifted if waits else False, it.id)
+def _place(it: WorkloadView) -> tuple[bool, int, bool, int, int]:
+    """The comparison of the line; what runs stands in none."""
+    if it.state != "queued":
+        return (False, 0, False, 0, it.id)
+    return (True, -it.priority, not it.lifted, it.rank_ms, it.id)
 
 
 def devices_of(face: Face) -> tuple[DeviceView, ...]:

@@ -132,8 +132,8 @@ def view_of(moment: Moment, it: Workload, caller: Caller, now: float, *, explain
 
 #: What of a workload concerns everybody, under the same names in the view.
 _SEEN_BY_ALL = (
-    "id", "kind", "state", "queue", "ask", "submitted_at", "priority", "waiting", "paused", "lifted", "not_before",
-    "back_off_until", "attempt", "started_at", "end", "ended_at", "failures",
+    "id", "kind", "state", "queue", "ask", "submitted_at", "priority", "waiting", "paused", "lifted", "rank_ms",
+    "not_before", "back_off_until", "attempt", "started_at", "end", "ended_at", "failures",
 )  # fmt: skip
 
 

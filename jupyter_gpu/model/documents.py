@@ -69,6 +69,8 @@ class WorkloadView(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     sooner: tuple[SoonerView, ...] = ()
     paused: bool = False
     lifted: bool = False
+    #: Among those of its priority who waits stands in this order: its submission and a penalty, in ms.
+    rank_ms: int = 0
     not_before: float | None = None
     back_off_until: float | None = None
     devices: tuple[str, ...] = ()

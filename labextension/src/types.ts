@@ -298,6 +298,7 @@ export interface WorkloadView {
   readonly sooner?: readonly SoonerView[];
   readonly paused?: boolean;
   readonly lifted?: boolean;
+  readonly rank_ms?: number;
   readonly not_before?: number | null;
   readonly back_off_until?: number | null;
   readonly devices?: readonly string[];
@@ -603,6 +604,7 @@ export interface FileJobView {
   readonly sooner?: readonly SoonerView[];
   readonly paused?: boolean;
   readonly lifted?: boolean;
+  readonly rank_ms?: number;
   readonly not_before?: number | null;
   readonly back_off_until?: number | null;
   readonly devices?: readonly string[];

@@ -1,5 +1,7 @@
 """Arrays in lists: one row for all of them, which says how many run, wait and are over."""
 
+import json
+
 import msgspec
 import pytest
 
@@ -7,7 +9,8 @@ from jupyter_gpu.cli.curve import sparkline
 from jupyter_gpu.cli.fold import counts_text, fold, how_they_go, name_of
 from jupyter_gpu.cli.text import how_it_goes, progress_text
 from jupyter_gpu.model import Dependency, EndReason, Member, Progress, State, WaitingReason
-from tests.cli.fake import HOUR, NOW, device, ended, workload
+from tests.cli.conftest import Terminal
+from tests.cli.fake import HOUR, NOW, FakeClient, device, ended, lab, workload
 
 
 def member(index, of=5, *, array=20, **more):
@@ -107,6 +110,25 @@ def sweeps(gpu):
     )
     gpu.client.lab = msgspec.structs.replace(gpu.client.lab, workloads=(*gpu.client.lab.workloads, *more))
     return gpu
+
+
+def test_what_waits_is_listed_in_the_order_of_the_line():
+    """By priority, who waited past the limit, rank and number, as the broker goes down it; who runs stands before."""
+    line = (
+        workload(7, state=State.ACTIVE, rank_ms=9),
+        workload(5, priority=100, rank_ms=9),
+        workload(6, lifted=True, rank_ms=9),
+        workload(4, rank_ms=1),
+        workload(2, rank_ms=2),
+        workload(3, rank_ms=2),
+        workload(1, rank_ms=3),
+    )
+    gpu = Terminal(client=FakeClient(msgspec.structs.replace(lab(), workloads=line)))
+
+    rows = gpu("queue").out.splitlines()[1:]
+
+    assert [row.split()[0] for row in rows] == ["7", "5", "6", "4", "2", "3", "1"]
+    assert [it["id"] for it in json.loads(gpu("queue", "--json").out)["items"]] == [7, 5, 6, 4, 2, 3, 1]
 
 
 def test_the_queue_has_one_row_for_an_array(sweeps):

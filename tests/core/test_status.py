@@ -74,6 +74,18 @@ def test_a_wait_has_its_place_and_a_sentence_that_helps() -> None:
     assert f"jupyter gpu cancel {waiting[0]}" in first.reason
 
 
+def test_a_list_can_be_put_in_the_order_of_the_line_by_what_the_views_say() -> None:
+    """A short job passes a long one that came before it, which its number does not tell."""
+    play = Play(devices=1)
+    play.running("grace")
+    long, short = play.job("ada", seconds=8 * 3600), play.job("bob", seconds=600)
+
+    views = [view(play.world, play[id_], ROOT, play.now) for id_ in (long, short)]
+
+    views.sort(key=lambda it: (-it.priority, not it.lifted, it.rank_ms, it.id))
+    assert [it.id for it in views] == [it.id for it in play.world.queued()] == [short, long]
+
+
 def test_who_waits_for_their_own_reservation_reads_that_it_is_theirs() -> None:
     """With a name it reads like somebody else's."""
     play = Play(devices=1)
