@@ -137,6 +137,12 @@ def nodes_of(devices: int, per_node: int) -> Nodes:
     return (per_node,) * whole + ((rest,) if rest else ())
 
 
+def counted(count: float, thing: str) -> str:
+    """Count things, with thousands set apart: "1 GPU", "1,200 GPU-hours"."""
+    said = f"{count:,.0f}"
+    return f"{said} {thing}{'' if said == '1' else 's'}"
+
+
 class Job(msgspec.Struct, frozen=True, kw_only=True):
     """One replay that was asked for."""
 
@@ -170,13 +176,13 @@ def for_traces(policy: Policy, trace: Trace) -> Policy:
 def notes_of(trace: Trace, runs: Iterable[SimulationRun]) -> Iterator[str]:
     """What is not in the numbers."""
     for why, count in sorted(trace.left_out.items()):
-        yield f"{count:,} jobs {why} are left out."
+        yield f"{counted(count, 'job')} {why} {'is' if count == 1 else 'are'} left out."
     if not trace.has_users:
         yield "The trace names no users, so each team stands in for one."
     told = set[str]()
     for run in runs:
         for why, count in run.not_run.items():
-            said = f"{run.policy} on {run.devices} GPUs: {count:,} jobs never ran ({why})."
+            said = f"{run.policy} on {counted(run.devices, 'GPU')}: {counted(count, 'job')} never ran ({why})."
             if said not in told:
                 told.add(said)
                 yield said

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ..errors import InvalidAsk
+from ..errors import InvalidAsk, NotAllowed, NotFound
 from .base import Face, json_option, pass_face
 from .words import Seconds, read_length
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from ..core.simulation.trace import Trace, TraceJob
-    from ..model import SimulationRun, SimulationView
+    from ..model import Policy, SimulationRun, SimulationView
     from ..simulated import Job
 
 HISTORY = "history"
@@ -72,7 +72,8 @@ def simulate(face: Face, /, trace: str, **words: object) -> None:
     and queue), a file in the Standard Workload Format, either of them gzipped or not, or `history`: the lab's own past,
     of all work for operators and else of your own.
 
-    `ours` decides by the broker's own code and the rules that ship; --policy tries rules of yours. fifo, easy, sjf and
+    `ours` decides by the broker's own code: of `history` by the rules in force, where you may read them (operators
+    may), else by those that ship; the head of the table says which. --policy tries rules of yours. fifo, easy, sjf and
     srtf are textbook policies; the last three know each run time before, which nobody can.
     """
     from .. import simulated, simulated_picture
@@ -83,7 +84,7 @@ def simulate(face: Face, /, trace: str, **words: object) -> None:
     found = _history(face) if trace == HISTORY else simulated.open_trace(trace)
     if save is not None:
         simulated.save_trace(found, str(save))
-        face.aside(f"Kept in {save}: {len(found.jobs):,} jobs.")
+        face.aside(f"Kept in {save}: {simulated.counted(len(found.jobs), 'job')}.")
     jobs = _cut(found, words)
     view = _replay_all(face, trace, found, jobs, words)
     if picture is not None:
@@ -128,13 +129,14 @@ def _replay_all(
 ) -> SimulationView:
     from ..core.simulation.replay import Assumed
     from ..model import SimulationView
-    from ..simulated import notes_of, replay
+    from ..simulated import OURS, notes_of, replay
 
     assumed = Assumed(
         checkpoint_seconds=int(str(words["checkpoint_every"])), restart_seconds=int(str(words["restart_cost"]))
     )
     runs: list[SimulationRun] = []
-    asked = list(_asked(face, name, found, words))  # what cannot be meant is said before the first is replayed
+    policy, rules = _rules(face, name)
+    asked = list(_asked(face, name, found, words, policy))  # what cannot be meant is said before the first is replayed
     with _bar(face) as begin:
         runs += [replay(jobs, it, assumed, begin(it)) for it in asked]
     return SimulationView(
@@ -145,13 +147,28 @@ def _replay_all(
         last_submit_at=float(jobs[-1].submit_s),
         gpu_hours=sum(job.gpus * job.duration_s for job in jobs) / 3600,
         runs=tuple(runs),
+        rules=rules if any(it.name == OURS for it in asked) else "",
         notes=tuple(notes_of(found, runs)),
     )
 
 
-def _asked(face: Face, name: str, found: Trace, words: dict[str, object]) -> Iterator[Job]:
-    """Each policy on each pool."""
+def _rules(face: Face, name: str) -> tuple[Policy, str]:
+    """By which policy `ours` decides, and which that is: a lab's own past is best compared with its own rules."""
     from ..model import Policy
+
+    if name != HISTORY:
+        return Policy(), "the rules that ship"
+    try:
+        found = face.client.policy()
+    except NotAllowed:
+        return Policy(), "the rules that ship, since those in force are for operators to read"
+    except NotFound:  # a broker from before it told them
+        return Policy(), "the rules that ship, since this broker does not tell those in force"
+    return found.policy, f"the policy in force ({found.digest})"
+
+
+def _asked(face: Face, name: str, found: Trace, words: dict[str, object], ours: Policy) -> Iterator[Job]:
+    """Each policy on each pool."""
     from ..policy_files import policy_of_file
     from ..simulated import OURS, POLICIES, Job, for_traces
 
@@ -161,7 +178,7 @@ def _asked(face: Face, name: str, found: Trace, words: dict[str, object]) -> Ite
     for policy in names:
         if policy not in POLICIES:
             raise InvalidAsk(f"There is no policy {policy!r}.", hint=f"Some of {', '.join(POLICIES)}.")
-    rules = {policy: for_traces(Policy(), found) if policy == OURS else None for policy in names}
+    rules = {policy: for_traces(ours, found) if policy == OURS else None for policy in names}
     rules |= {file.rpartition("/")[2]: for_traces(policy_of_file(file), found) for file in files}
     for nodes in _pools(face, name, words):
         for policy, rule in rules.items():
@@ -209,11 +226,13 @@ def _bar(face: Face) -> Iterator[Callable[[Job], Callable[[int, int], None]]]:
         return
     from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
+    from ..simulated import counted
+
     columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
     with Progress(*columns, console=face.err, transient=True) as bar:
 
         def begin(it: Job) -> Callable[[int, int], None]:
-            task = bar.add_task(f"{it.name} on {sum(it.nodes)} GPUs", total=None)
+            task = bar.add_task(f"{it.name} on {counted(sum(it.nodes), 'GPU')}", total=None)
             return lambda done, of: bar.update(task, completed=done, total=of)
 
         yield begin
@@ -233,12 +252,14 @@ def _show(face: Face, view: SimulationView, picture: object, *, by_pool: bool) -
 
 
 def _head(view: SimulationView) -> str:
+    from ..simulated import counted
     from ..units import format_seconds
-    from .text import plural, safe
+    from .text import safe
 
     length = format_seconds(view.last_submit_at - view.first_submit_at, parts=2)
-    work = f"{view.gpu_hours:,.0f} GPU-hours"
-    return f"{safe(view.trace)}: {view.jobs:,} jobs of {plural(view.teams, 'team')}, {work}, submitted within {length}"
+    jobs, teams, work = counted(view.jobs, "job"), counted(view.teams, "team"), counted(view.gpu_hours, "GPU-hour")
+    rules = f"\n`ours` decides by {view.rules}." if view.rules else ""
+    return f"{safe(view.trace)}: {jobs} of {teams}, {work}, submitted within {length}{rules}"
 
 
 _LINES: tuple[tuple[str, Callable[[SimulationRun], str]], ...] = (

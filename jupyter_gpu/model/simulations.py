@@ -75,6 +75,8 @@ class SimulationView(msgspec.Struct, frozen=True, kw_only=True):
     last_submit_at: float
     gpu_hours: float
     runs: tuple[SimulationRun, ...]
+    #: By which rules `ours` decided, in words; empty where it was not asked for.
+    rules: str = ""
     #: What is not in these numbers, in sentences.
     notes: tuple[str, ...] = ()
 

@@ -9,6 +9,7 @@ import sys
 import pytest
 
 from jupyter_gpu import simulated
+from jupyter_gpu.errors import NotAllowed, NotFound
 from jupyter_gpu.model import PastJob
 from tests.cli.fake import NOW
 
@@ -119,6 +120,43 @@ def test_the_lab_s_own_past_on_the_gpus_that_it_has(gpu, tmp_path):
     assert (result.code, "already" in result.err) == (5, True)
 
 
+def wide() -> tuple[PastJob, ...]:
+    """One job of eight GPUs, more than the policy of the lab of these tests grants at once."""
+    words = {"user": "ada", "team": "v", "queue": "training", "submitted_at": NOW, "duration_seconds": 450.0}
+    return (PastJob(id=1, gpus=8, **words),)
+
+
+def test_the_lab_s_own_past_is_replayed_by_the_rules_in_force(gpu):
+    """An operator may read them; one job, one team, one GPU-hour are no many."""
+    gpu.client.answers["past"] = wide()
+
+    result = gpu("simulate", "history", "--policies", "ours", "--nodes", "1x8")
+
+    assert result.out.startswith("history: 1 job of 1 team, 1 GPU-hour, submitted within 0s\n")
+    assert f"`ours` decides by the policy in force ({gpu.client.policy().digest})." in result.out
+    assert "ours on 8 GPUs: 1 job never ran (" in result.err
+
+
+@pytest.mark.parametrize("error", [NotAllowed("not yours"), NotFound("no such page")], ids=["a user", "an old broker"])
+def test_who_may_not_read_the_rules_in_force_gets_those_that_ship_and_is_told(gpu, error):
+    """They grant eight at once."""
+    gpu.client.answers["past"] = wide()
+    gpu.client.errors["policy"] = error
+
+    result = gpu("simulate", "history", "--policies", "ours", "--nodes", "1x8")
+
+    assert "`ours` decides by the rules that ship, since " in result.out
+    assert ["jobs", "run", "1"] in cells(result.out)
+    assert result.code == 0
+
+
+def test_a_file_is_replayed_by_the_rules_that_ship_and_no_broker_is_asked(gpu, trace):
+    """It says so; where ours was not asked for, nothing is said of rules."""
+    assert "`ours` decides by the rules that ship.\n" in gpu("simulate", str(trace), "--nodes", "1").out
+    assert "decides by" not in gpu("simulate", str(trace), "--nodes", "1", "--policies", "fifo").out
+    assert gpu.client.calls == []
+
+
 def test_a_lab_without_a_past_is_told_so(gpu):
     """There is nothing to replay."""
     gpu.client.answers["past"] = ()
@@ -208,9 +246,9 @@ def test_what_is_not_in_the_numbers_is_said(gpu, tmp_path):
 
     err = gpu("simulate", str(path), "--nodes", "1x2", "--policies", "fifo").err
 
-    assert "1 jobs without a GPU are left out." in err
+    assert "1 job without a GPU is left out." in err
     assert "The trace names no users, so each team stands in for one." in err
-    assert "fifo on 2 GPUs: 1 jobs never ran (more GPUs than there are)." in err
+    assert "fifo on 2 GPUs: 1 job never ran (more GPUs than there are)." in err
 
 
 @pytest.mark.parametrize("name", ["waits.svg", "waits.png"])
@@ -257,5 +295,6 @@ def test_where_a_person_looks_on_it_is_shown_how_far_it_is(gpu, trace):
 
     result = gpu("simulate", str(trace), "--nodes", "1", "--policies", "fifo")
 
-    assert "fifo on 1 GPUs" in result.err
-    assert "fifo on 1 GPUs" not in result.out
+    assert "fifo on 1 GPU" in result.err
+    assert "1 GPUs" not in result.err
+    assert "fifo on 1 GPU" not in result.out
