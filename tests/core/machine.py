@@ -243,6 +243,8 @@ class Checked(Play):
             if command.attempt != it.attempt + (it.started_at is None):
                 raise Wrong(f"{it.title}: a word about attempt {command.attempt} counted for another")
         policy = command.policy if isinstance(command, LoadPolicy) else self.world.policy
+        #: What others have left, or leave, for somebody is theirs, whoever has come before them in line meanwhile.
+        self.made_room_for = {it.evicted_for for it in self.world.workloads.values() if it.evicted_for is not None}
         for event in events:
             if event.at != self.now:
                 raise Wrong(f"{event} is recorded at {event.at}, and it is {self.now}")
@@ -279,7 +281,7 @@ class Checked(Play):
         first = oracle.first_in_line(world)
         if first is None or first.id == id_ or self._waits_for_more_than_devices(world):
             return
-        if id_ not in [w.id for w in world.queued()] or not oracle.is_eligible(world, first, self.now):
+        if id_ in self.made_room_for or id_ not in [w.id for w in world.queued()] or not oracle.is_eligible(world, first, self.now):
             return
         it = world.workloads[id_]
         if oracle.place_in_line(first) < oracle.place_in_line(it) and self._fits(world, first):
