@@ -25,7 +25,7 @@ def best(serving: Serving, ask: Ask, size: Callable[[], int], spared: Collection
     if linked:
         _, node, least = min([(nodes[shelf.node], shelf.node, len(devices)) for shelf, devices in linked])
         alike = [devices for shelf, devices in linked if shelf.node == node and len(devices) == least]
-        chosen = alike[0] if len(alike) == 1 else min(alike, key=_first)
+        chosen = alike[0] if len(alike) == 1 else min(alike, key=first)
         return tuple([device.uuid for device in _in_order(chosen, spared)[:count]])
     if ask.same_link_group:
         return None
@@ -36,7 +36,8 @@ def best(serving: Serving, ask: Ask, size: Callable[[], int], spared: Collection
     return None if parts is None else _of_nodes(serving, parts, spared)
 
 
-def _first(devices: Iterable[Device]) -> tuple[str, str, int, str]:
+def first(devices: Iterable[Device]) -> tuple[str, str, int, str]:
+    """What puts groups of devices in order."""
     return min(map(place_of, devices))
 
 

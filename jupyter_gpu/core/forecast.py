@@ -60,10 +60,11 @@ def rank_ms(
     whom only the want of a fit keeps waiting. Where jobs take turns, what one has had already counts as not waited.
     """
     policy = world.policy
+    used = policy.order_use_seconds * use_permille // 1000
     root_milli = isqrt(max(1, it.ask.devices) * 1_000_000)
     weight_permille = 1000 + policy.order_use_weight * use_permille
     left = expected_left_seconds(world, it) if left_seconds is None else left_seconds
-    cost = policy.order_multiple * round(left) * root_milli * weight_permille // 1_000_000
+    cost = policy.order_multiple * round(left) * root_milli * weight_permille // 1_000_000 + used
     bound = policy.order_most_seconds
     penalty_ms = bound * cost * 1000 // (bound + cost) if bound + cost else 0
     queue = policy.queue(it.queue)

@@ -9,7 +9,7 @@ from ..model import BUCKET_SECONDS, Condition, HoldPolicy, Kind, Window, Workloa
 from .calendar import Calendar, worse
 from .forecast import expected_seconds
 from .placement import in_order
-from .promises import Leaves, is_entitled, leaves_at, overlap
+from .promises import Leaves, is_entitled, leaves_at, overlap, window_of
 from .quota import Ledger
 from .victims import grace_seconds, has_reached_the_cap, yields_to_all_above
 
@@ -146,7 +146,9 @@ class Kept:
             starts = self.held_back.items()
             barred |= {uuid for uuid, (at, priority) in starts if (soon if priority > it.priority else end) > at}
         if self._has_promises and heed_holds:
-            gone_by = self._now + self.sure_to_be_gone_after(it)
+            # What was promised ends with its time, however late the word comes that it begins.
+            late = window_of(it).until_at if it.is_booked else inf
+            gone_by = min(late, self._now + self.sure_to_be_gone_after(it))
             for hold, uuids in self.calendar().look(gone_by):
                 if hold.from_at < gone_by and not is_for(hold, it):
                     barred |= uuids

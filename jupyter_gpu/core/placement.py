@@ -135,6 +135,11 @@ def in_order(world: World) -> list[Device]:
     return sorted(world.devices.values(), key=place_of)
 
 
+def group_of(device: Device, ask: Ask) -> Group:
+    """What must hold all devices of an ask."""
+    return _group(shelf_of(device), ask, device)
+
+
 def _group(shelf: Shelf, ask: Ask, device: Device) -> Group:
     if not ask.same_link_group:
         return shelf.node

@@ -88,6 +88,8 @@ class Preemption:
         if turns is None:
             turns = self._turns[it.queue] = Turns(self._world, it.queue, queue.slice_factor, self._now)
         victims = turns.choose(it, self._kept.barred_to(it), lambda victim: self._is_lent(it, victim))
+        if not victims:
+            return []
         room = open_room(it)
         for victim in victims:
             room.leave(victim)

@@ -2,10 +2,11 @@
 
 A job that waits takes the devices of one of the same queue that runs, only where all of this holds: that one would now
 stand behind it in line; it still needs many times as long, by what is expected; it has run through its protected time
-and was not preempted too often today. And where so many devices are free as are asked for, but here one
-and there one, small jobs are moved off one node that the free ones elsewhere can take. No preemption goes in circles:
-whoever yields stands behind whom it yielded to, and who has moved is protected anew. What was expected is learnt from
-how long work ran, so nobody gets ahead by saying that their job is short.
+and was not preempted too often today. And where so many devices are free as are asked for, but here one and there one,
+small jobs are moved off one node that the free ones elsewhere can take, for one that has waited for as long as they are
+protected. No preemption goes in circles: whoever yields stands behind whom it yielded to, and who has moved is
+protected anew. What was expected is learnt from how long work ran, so nobody gets ahead by saying that their job is
+short.
 """
 
 from __future__ import annotations
@@ -39,6 +40,7 @@ class Turns:
         self._use: RecentUse | None = None
         world.ends.advance(now, world.workloads)
         rule = world.policy.queue(queue)
+        self._patience_seconds = 0 if rule is None else rule.protected_seconds
         if rule is None or not rule.preemptible:
             return
         before = now - rule.protected_seconds
@@ -67,7 +69,9 @@ class Turns:
         if asker.ask.across_nodes or asker.ask.memory_bytes is not None or asker.ask.on or asker.ask.same_link_group:
             return []
         free, size = self._free(asker, barred), asker.ask.devices
-        is_scattered = sum(free.values()) >= size > 1
+        # Who has only just come moves nobody: they might not stay.
+        has_waited = self._now >= asker.submitted_at + self._patience_seconds
+        is_scattered = has_waited and sum(free.values()) >= size > 1
         best: tuple[int, Node] | None = None
         chosen: list[_Candidate] = []
         for node, there in self._by_node.items():

@@ -87,7 +87,7 @@ class Habits:
 
     def learn(self, it: Workload) -> None:
         """Remember how long a job ran that has ended; of one that never ran there is nothing to learn."""
-        if it.kind is not Kind.JOB or it.worked_seconds <= 0 or it.ended_at is None:
+        if it.kind is not Kind.JOB or it.ask.devices == 0 or it.worked_seconds <= 0 or it.ended_at is None:
             return
         self.expected.clear()
         run, rings = (it.ended_at, it.id, it.worked_seconds), self._rings

@@ -80,9 +80,13 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     order_multiple: int = 2
     order_most_seconds: int = 302_400
     order_use_weight: int = 5
+    #: And what it costs by itself, however short the work is expected to be: so much who had all of the recent use.
+    order_use_seconds: int = 43_200
     half_life_seconds: int = 7 * 86_400
     #: Most queued workloads of one owner; beyond it an ask is refused.
     most_queued: int = 20_000
+    #: Most GPU-hours of one owner's reservations for later that have not begun; None is no limit.
+    most_booked_gpu_hours: int | None = 336
     ignored_process_names: tuple[str, ...] = (
         "Xorg",
         "Xwayland",

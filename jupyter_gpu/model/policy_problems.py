@@ -88,7 +88,7 @@ _AT_LEAST_ONE = (
 _AT_LEAST_ZERO = (
     "reservation_grace_seconds", "kill_after_seconds", "most_grace_seconds", "most_leftover_seconds",
     "preemptions_per_day", "failures", "timeouts", "launch_failures", "losses", "order_multiple", "order_most_seconds",
-    "order_use_weight",
+    "order_use_weight", "order_use_seconds",
     "baseline_bytes", "drawing_bytes", "foreign_seconds", "hot_seconds", "suspect_seconds", "strikes",
 )  # fmt: skip
 
@@ -102,6 +102,8 @@ def _number_problems(policy: Policy) -> list[str]:
         )
     if policy.most_devices is not None and policy.most_devices < 1:
         found.append(f"most_devices: {policy.most_devices} must be 1 or more, or None for no limit")
+    if policy.most_booked_gpu_hours is not None and policy.most_booked_gpu_hours < 0:
+        found.append(f"most_booked_gpu_hours: {policy.most_booked_gpu_hours} must be 0 or more, or None for no limit")
     if policy.keep_log_bytes is not None and policy.keep_log_bytes < 0:
         found.append(f"keep_log_bytes: {policy.keep_log_bytes} must be 0 or more, or None for a tenth of the disk")
     found += [

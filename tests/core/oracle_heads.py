@@ -87,16 +87,37 @@ def delays(world: World, granted: list[int], ends: dict[int, float], now: float)
     for head in without_rival(world):
         behind = [world.workloads[id_] for id_ in granted if stands_behind(world.workloads[id_], head)]
         taken = {uuid for it in behind for uuid in it.lease.devices}
+        if head.lifted:
+            found += less_is_free(world, head, busy, taken)
+            continue
         before = earliest(world, head, {uuid: at for uuid, at in busy.items() if uuid not in taken}, now)
         if before is None or before[0] == now or not taken:
             continue  # it never fits, or is the line's to answer
-        at, sets = before
+        at, _ = before
         after = earliest(world, head, busy, now)
         if after is None or after[0] > at:
             found.append(f"{head.title} could start at {at}, and {[it.title for it in behind]} delay it: {after}")
-        if head.lifted and all(taken & some for some in sets):
-            found.append(f"{head.title} waited past its limit, and {[it.title for it in behind]} start where it waits")
     return found
+
+
+def free_by_node(world: World, it: Workload, busy: Busy) -> dict[str, int]:
+    """Node -> how many devices that serve it are free there, of nodes that have enough of them."""
+    serving = [world.devices[uuid] for uuid in world.devices if serves(world, it, uuid)]
+    nodes = [device.node for device in serving]
+    return {
+        node: sum(device.uuid not in busy for device in serving if device.node == node)
+        for node in nodes
+        if nodes.count(node) >= it.ask.devices
+    }
+
+
+def less_is_free(world: World, head: Workload, busy: Busy, taken: set[str]) -> list[str]:
+    """Whether what started behind one past its limit made the most less that is free for it on one node."""
+    before = free_by_node(world, head, {uuid: at for uuid, at in busy.items() if uuid not in taken})
+    most = min(head.ask.devices, max(before.values(), default=0))
+    if head.ask.across_nodes or max(free_by_node(world, head, busy).values(), default=0) >= most:
+        return []
+    return [f"{head.title} waited past its limit, and what had come free for it on one node was given to others"]
 
 
 def stands_behind(it: Workload, head: Workload) -> bool:
@@ -122,7 +143,11 @@ def idles(world: World, ends: dict[int, float], lengths: dict[int, float], now: 
 
 
 def _is_delayed(world: World, head: Workload, busy: Busy, then: Busy, some: frozenset[str], now: float) -> bool:  # noqa: PLR0917
+    if head.lifted:
+        free = free_by_node(world, head, busy)
+        freest = min(free, key=lambda node: (-free[node], node), default=None)
+        return head.ask.across_nodes or any(world.devices[uuid].node == freest for uuid in some)
     before, after = earliest(world, head, busy, now), earliest(world, head, then, now)
     if before is None:
         return False
-    return after is None or after[0] > before[0] or (head.lifted and all(some & one for one in before[1]))
+    return after is None or after[0] > before[0]

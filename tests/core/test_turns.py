@@ -130,6 +130,8 @@ def test_a_small_job_moves_for_a_wide_one_where_devices_are_scattered():
     play.exit(jobs[2])
 
     wide = play.job("bob", devices=2, seconds=100 * HOUR)
+    assert play.waiting(wide) is WaitingReason.DEVICES, "who has only just come moves nobody"
+    play.later(10 * MINUTE)
     moved = next(id_ for id_ in (jobs[1], jobs[3]) if play.state(id_) is State.YIELDING)
     assert play[moved].evicted_for == wide
     play.exit(moved, SAVED)
