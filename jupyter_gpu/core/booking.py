@@ -6,37 +6,28 @@ time that was stated: one that begins late ends when it was to end all the same,
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from math import inf
+from collections.abc import Iterable
+from itertools import islice
 
 import msgspec
 
 from ..errors import Conflict, InvalidAsk, LimitExceeded
-from ..model import (
-    MOST_AHEAD_SECONDS,
-    Ask,
-    EndReason,
-    Kind,
-    Lease,
-    State,
-    WaitingReason,
-    Window,
-    Workload,
-    World,
-)
-from ..units import format_seconds, format_when
+from ..model import MOST_AHEAD_SECONDS, Ask, EndReason, Kind, WaitingReason, Window, Workload, World
+from ..units import format_hours, format_seconds, format_when
 from .calendar import Calendar, worse
 from .events import Amended, Ended, Event, Granted
 from .holds import calendar_of
 from .in_the_way import in_the_way
-from .lifecycle import evolve, paid_ms
-from .promises import leaves, window_of
-from .quota import Ledger
+from .lifecycle import evolve
+from .promises import window_of
+from .quota_then import refuse_beyond_quota
 
 #: Of one owner: each of them is looked at in each step.
 MOST_BOOKED = 20
 #: For how many of those that wait in line a place is kept.
 MOST_WAITING = 50
+#: In how many other classes room is looked for.
+MOST_CLASSES = 8
 
 _IN_LINE = frozenset({WaitingReason.DEVICES, WaitingReason.HOLD, WaitingReason.CLEARING})
 _replace = msgspec.structs.replace
@@ -45,16 +36,18 @@ _replace = msgspec.structs.replace
 def refuse_what_cannot_be_kept(world: World, it: Workload, now: float) -> None:
     """Raise what keeps a reservation for later from being promised, with what could be had instead."""
     _refuse_the_meaningless(world, it, now)
-    window = window_of(it)
-    before = _beside_those_who_wait(world, now)
-    if _can_be_kept(world, before, window, now):
-        _refuse_beyond_quota(world, it, before, now)
+    _refuse_too_much_ahead(world, it)
+    window, before = window_of(it), calendar_of(world, now)
+    waiting = _beside_those_who_wait(world, before, now)
+    before.look()
+    after = _kept_with(before, waiting, window)
+    if after is not None:
+        refuse_beyond_quota(world, it, after, now)
         return
     begin, end = format_when(window.from_at, now), format_when(window.until_at, now)
-    why = in_the_way(world, _looked_at(world, now, before, inf), window, now) or "they are wanted together"
+    why = in_the_way(world, before, window, now) or "they are wanted together"
     raise Conflict(
-        f"{_gpus(it.ask)} cannot be promised from {begin} to {end}: {why}",
-        hint=_instead(world, it, before, now),
+        f"{_gpus(it.ask)} cannot be promised from {begin} to {end}: {why}", hint=_instead(world, it, before, now)
     )
 
 
@@ -83,124 +76,93 @@ def _refuse_the_meaningless(world: World, it: Workload, now: float) -> None:
         )
 
 
-# -- whether it can be kept
+def _refuse_too_much_ahead(world: World, it: Workload) -> None:
+    """A chain of reservations for later would else keep devices from all others for weeks."""
+    most = world.policy.most_booked_gpu_hours
+    if most is None:
+        return
+    theirs = (world.workloads[id_] for id_ in world.booked)
+    seconds = sum(_device_seconds(other.ask) for other in theirs if other.owner == it.owner)
+    more = _device_seconds(it.ask)
+    if seconds + more > most * 3600:
+        raise LimitExceeded(
+            f"{it.owner} has {format_hours(seconds * 1000)} GPU-hours reserved for later already; with the "
+            f"{format_hours(more * 1000)} of this it would be above {most}, which is the most",
+            hint="Reserve fewer GPUs, or for a shorter time; or cancel one that is not needed any more.",
+        )
 
 
-def _beside_those_who_wait(world: World, now: float) -> list[Window]:
-    """The reservations in line, each at the time at which it could begin: nobody passes them by naming a later time."""
+def _device_seconds(ask: Ask) -> int:
+    """What a reservation for later comes to."""
+    return ask.devices * (ask.duration_seconds or 0)
+
+
+# -- who waits, and what could be had instead
+
+
+def _beside_those_who_wait(world: World, calendar: Calendar, now: float) -> list[Window]:
+    """The reservations in line, each at the time at which it could begin: nobody passes them by naming a later time.
+
+    Each is kept in the calendar from then on. Each is tried once, and takes no promise from anybody.
+    """
     places: list[Window] = []
     waiting = (it for it in world.queued() if it.kind is Kind.RESERVATION and it.waiting in _IN_LINE)
-    for it in waiting:
-        if it.is_booked or it.ask.memory_bytes is not None:
-            continue
-        wanted = window_of(_replace(it, not_before=now))
-        calendar = calendar_of(world, now, more=places)
+    for it in islice((it for it in waiting if not it.is_booked and it.ask.memory_bytes is None), MOST_WAITING):
         calendar.look()
-        found = calendar.earliest(wanted, now)
+        found = calendar.earliest(window_of(_replace(it, not_before=now)), now)
         if found is not None:
             places.append(found)
-        if len(places) == MOST_WAITING:
-            break
+            calendar.keep(found)
     return places
 
 
-def _looked_at(world: World, now: float, more: Iterable[Window], until: float) -> Calendar:
-    calendar = calendar_of(world, now, more=more)
-    calendar.look(until)
-    return calendar
+def _kept_with(before: Calendar, waiting: list[Window], window: Window) -> Calendar | None:
+    """The promises with one more, where that takes nothing from anybody.
+
+    Where there is room for it beside all, others keep what is chosen for them; else all are chosen for anew, once.
+    """
+    if before.room_for(window):
+        after = before.beside([window])
+        after.look(window.until_at)
+        if not worse(before, after):
+            return after
+    without, after = before.beside(waiting), before.beside([*waiting, window])
+    without.look(window.until_at)
+    after.look(window.until_at)
+    return None if worse(without, after) else after
 
 
-def _can_be_kept(world: World, before: Sequence[Window], window: Window, now: float) -> bool:
-    """Whether it gets all that it wants in time, and nobody gets less than they do without it."""
-    without = _looked_at(world, now, before, window.until_at)
-    return not worse(without, _looked_at(world, now, [*before, window], window.until_at))
-
-
-# -- what could be had instead
-
-
-def _instead(world: World, it: Workload, before: Sequence[Window], now: float) -> str:
+def _instead(world: World, it: Workload, before: Calendar, now: float) -> str:
+    """By what is free beside all that is promised: what others might be moved for is not looked for."""
     window, parts = window_of(it), []
-    calendar = _looked_at(world, now, before, inf)
-    later = calendar.earliest(window, window.from_at)
+    later = before.earliest(window, window.from_at)
     if later is not None and later.until_at <= now + MOST_AHEAD_SECONDS:
         parts.append(f"{_gpus(it.ask)} can be had at {format_when(later.from_at, now)}")
-    fewer = next((n for n in range(it.ask.devices - 1, 0, -1) if _would_do(world, it, before, now, devices=n)), 0)
-    if fewer and not it.ask.on:
+    if it.ask.on:
+        return _told(parts)
+    fewer = min(it.ask.devices - 1, max(before.most_beside(_with(it, devices=n)) for n in (1, it.ask.devices)))
+    if fewer:
         parts.append(f"{_gpus(_replace(it.ask, devices=fewer))} at the time that you named")
-    classes = sorted({device.device_class for device in world.devices.values()} - {it.ask.device_class})
-    others = [name for name in classes if it.ask.device_class and _would_do(world, it, before, now, device_class=name)]
-    if others and not it.ask.on:
-        parts.append(f"then there is room among {', '.join(others)}")
+    if it.ask.device_class:
+        classes = sorted({device.device_class for device in world.devices.values()} - {it.ask.device_class})
+        others = [name for name in classes[:MOST_CLASSES] if before.room_for(_with(it, device_class=name))]
+        parts += [f"then there is room among {', '.join(others)}"] if others else []
+        if len(classes) > MOST_CLASSES:
+            parts.append(f"of {len(classes)} other classes {MOST_CLASSES} were looked at")
+    return _told(parts)
+
+
+def _told(parts: list[str]) -> str:
     return f"{'; '.join(parts)}." if parts else "Try another time, or a shorter one."
 
 
-def _would_do(world: World, it: Workload, before: Sequence[Window], now: float, **words: object) -> bool:
-    return _can_be_kept(world, before, window_of(_replace(it, ask=_replace(it.ask, **words))), now)
+def _with(it: Workload, **words: object) -> Window:
+    return window_of(_replace(it, ask=_replace(it.ask, **words)))
 
 
 def _gpus(ask: Ask) -> str:
     kind = f" of class {ask.device_class}" if ask.device_class else ""
     return f"{ask.devices} GPU{'' if ask.devices == 1 else 's'}{kind}"
-
-
-# -- quota at that time
-
-
-def _refuse_beyond_quota(world: World, it: Workload, before: Sequence[Window], now: float) -> None:
-    """Whether the rules let it have them then, counted with what is promised and what people hold then."""
-    if not world.policy.bounds:
-        return
-    window = window_of(it)
-    calendar = _looked_at(world, now, [*before, window], window.until_at)
-    begin = it.not_before or now
-    if _over_quota(world, calendar, it, None, now):
-        raise LimitExceeded(
-            f"what you and your team have reserved for {format_when(begin, now)} leaves too little of the quota for "
-            f"{_gpus(it.ask)} more",
-            hint="`jupyter gpu quota` shows the bounds. Ask for fewer, or for another time.",
-        )
-    for id_ in sorted(world.booked):
-        other = world.workloads[id_]
-        is_meanwhile = begin < (other.not_before or 0.0) < window.until_at
-        if (
-            is_meanwhile
-            and not _over_quota(world, calendar, other, None, now)
-            and (_over_quota(world, calendar, other, it, now))
-        ):
-            raise LimitExceeded(
-                f"{other.title} is promised from {format_when(other.not_before, now)}, and would be beyond the quota "
-                "beside this",
-                hint="Ask for fewer, or for a time that is over by then.",
-            )
-
-
-def _over_quota(world: World, calendar: Calendar, it: Workload, also: Workload | None, now: float) -> bool:
-    at = it.not_before or now
-    then = World(world.policy)
-    then.devices, then.usage = world.devices, world.usage.copy()
-    for holder in world.holders():
-        if min(leaves(world, holder, now)) > at:
-            then.put_workload(holder)
-    others = [world.workloads[id_] for id_ in sorted(world.booked) if id_ != it.id]
-    for other in [*others, *([] if also is None else [also])]:
-        _let_it_have_been(then, calendar, other, at)
-    return Ledger(then, at).allowance(it).refusal(it.ask.devices) is not None
-
-
-def _let_it_have_been(then: World, calendar: Calendar, it: Workload, at: float) -> None:
-    """Count a reservation for later as if it had begun, where it has by then."""
-    window = window_of(it)
-    uuids = tuple(sorted(calendar.uuids_of(window)))
-    if window.from_at > at or not uuids:
-        return
-    lease = Lease(devices=uuids, pool="", granted_at=window.from_at, ends_at=window.until_at)
-    holds = _replace(it, state=State.ACTIVE, lease=lease, waiting=None)
-    for uuid in uuids:
-        device_class = then.devices[uuid].device_class
-        then.charge(it, device_class=device_class, used=[(window.from_at, paid_ms(holds))])
-    if window.until_at > at:
-        then.put_workload(holds)
 
 
 # -- what time brings

@@ -11,33 +11,34 @@ are served first, and who comes later bears what is missing.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import combinations, islice
 from math import inf
+from operator import itemgetter
 from typing import NamedTuple
 
-from ..model import Device, HoldPolicy, Window, Workload, World
-from .placement import in_order, is_well
+from ..model import HoldPolicy, Window, Workload, World
+from .devices_then import Candidate, DevicesThen, Node, instants, openings
 from .promises import (
     NOW,
     Leaves,
     booked,
     excludes,
     is_entitled,
-    is_of_the_kind,
-    leaves,
+    may_share,
     overlap,
     promised_first,
     windows_of_holds,
 )
 
-#: So many instants are tried to find one at which a promise could be kept.
-MOST_TRIED = 200
+#: So many instants at which a promise seems to have room are looked at, to find one that has.
+MOST_TRIED = 4
 #: How many choices are tried where the best for each in turn leaves somebody short, and of each promise how many.
 MOST_CHOICES = 300
 MOST_OPTIONS = 30
-
-Node = tuple[str, str, str]
+#: How many devices are looked at, each time anew, for what the best for each in turn did not find.
+MOST_LOOKS = 20_000
 
 
 class Lack(NamedTuple):
@@ -76,14 +77,15 @@ class Calendar:
         more: Iterable[Window] = (),
         leaving: Mapping[int, Leaves] | None = None,
         also: Workload | None = None,
+        then: DevicesThen | None = None,
     ) -> None:
         """`fixed` are the holds of the policy with their devices, `more` is promised besides, or would be.
 
         `leaving` says of holders that they leave at other times than they would; `also` would hold devices as well.
+        `then` is what another calendar of this moment has found out about the devices.
         """
         self._world, self._now = world, now
-        self._also = also
-        self._leaving = leaving or {}
+        self._then = then or DevicesThen(world, now, leaving or {}, also)
         policy = world.policy
         #: So early a notice goes out at the most; from then on what is free already is taken first.
         self.notice_seconds = policy.most_grace_seconds + policy.kill_after_seconds
@@ -91,16 +93,23 @@ class Calendar:
         windows = sorted([*windows_of_holds(world, now), *booked(world, now), *more], key=promised_first)
         self._named = [it for it in windows if it.is_named]
         self._free = sorted((it for it in windows if not it.is_named), key=_by_time)
-        self._devices: list[Device] | None = None
-        self._known: dict[str, Leaves] = {}
         self._looked = -1
-        self._left_to_try = MOST_CHOICES
+        self._left_to_try, self._last_look = MOST_CHOICES, inf
         self._begin_anew()
+
+    def beside(self, more: Iterable[Window]) -> Calendar:
+        """What is promised, and this besides; with all that is known about the devices already."""
+        return Calendar(self._world, self._now, self._fixed, more=more, then=self._then)
 
     @property
     def is_empty(self) -> bool:
         """Whether nobody is promised anything."""
         return not (self._fixed or self._named or self._free)
+
+    @property
+    def looks(self) -> int:
+        """How many devices were looked at so far, each time anew: by this calendar, and by those it was made beside."""
+        return self._then.taken
 
     def look(self, until: float = inf) -> list[tuple[HoldPolicy, frozenset[str]]]:
         """Every promise that begins before an instant with its devices; the first of all in any case."""
@@ -115,21 +124,39 @@ class Calendar:
             self._looked = count
         return self.kept
 
-    def uuids_of(self, window: HoldPolicy) -> frozenset[str]:
-        """The devices that a promise gets now, once it was looked at."""
-        return next((uuids for other, uuids in self.kept if _key(other) == _key(window)), frozenset())
-
     def earliest(self, window: Window, at: float) -> Window | None:
         """The same promise at the first instant from `at` on at which it could be kept beside all that is known."""
         seconds = window.until_at - window.from_at
-        ends = {leave for device in self._all() for leave in self._leaves_of(device, window)}
-        ends |= {block.until_at for blocks in self._blocks.values() for block in blocks}
-        for begin in [at, *sorted(end for end in ends if at < end < inf)][:MOST_TRIED]:
+        for begin in islice(self._instants(window, at, seconds), MOST_TRIED):
             moved = _moved(window, begin, begin + seconds)
-            found = self._choose(moved)
-            if found is not None and len(found.uuids) == window.count and found.at <= begin:
-                return _moved(moved, begin, begin + seconds, devices=tuple(sorted(found.uuids)))
+            uuids = self.room_for(moved)
+            if uuids:
+                return _moved(moved, begin, begin + seconds, devices=tuple(sorted(uuids)))
         return None
+
+    def room_for(self, window: Window) -> frozenset[str]:
+        """The devices that it could have, in time, beside all that are promised by now; none if they are too few."""
+        found = self._choose(window)
+        is_whole = found is not None and len(found.uuids) == window.count
+        return found.uuids if found is not None and is_whole and found.at <= window.from_at else frozenset()
+
+    def most_beside(self, window: Window) -> int:
+        """How many devices of one node are there for it in time, beside all that are promised by now."""
+        together = Counter(it.node for it in self._all_seen(window) if it.at <= max(window.from_at, self._now))
+        return max(together.values(), default=0)
+
+    def keep(self, window: Window) -> None:
+        """Promise besides what was found for it just now."""
+        self.kept.append((window, frozenset(window.devices)))
+        self._block(window, window.devices)
+
+    def _instants(self, window: Window, at: float, seconds: float) -> Iterator[float]:
+        spans: list[tuple[Node, tuple[float, float]]] = []
+        for it in self._then.for_(window):
+            first = max(at, min(self._then.leaves_of(it.uuid, window)))
+            blocks = [block for block in self._blocks.get(it.uuid, ()) if not may_share(window, block)]
+            spans += [(it.node, span) for span in openings(first, seconds, blocks)]
+        return instants(spans, window.count)
 
     # -- who gets what
 
@@ -146,26 +173,48 @@ class Calendar:
 
     def _assign(self, windows: list[Window]) -> None:
         """Named ones, then in the order in which they begin; where somebody is short, those who were promised first."""
+        self._last_look = inf
         if self._give_all(windows):
             return
         whole: list[Window] = []
         short: list[Window] = []
-        for window in sorted(windows, key=promised_first):
-            among = sorted([*whole, window], key=lambda it: (not it.is_named, *_by_time(it)))
-            if self._give_all(among):
-                whole = among
+        left = sorted(windows, key=promised_first)
+        while left and self._may_look_on():
+            fits = self._most_that_fit(whole, left)
+            whole = [*whole, *left[:fits]]
+            short += left[fits : fits + 1]
+            left = left[fits + 1 :]
+        self._give_all(_in_turn(whole))
+        for window in [*short, *left]:
+            self._give(window)
+
+    def _most_that_fit(self, whole: list[Window], left: list[Window]) -> int:
+        """How many of these, first to last, can be given all beside the others: by halves, so few are tried."""
+        if self._give_all(_in_turn([*whole, *left])):
+            return len(left)
+        fits, too_many = 0, len(left)
+        while too_many - fits > 1 and self._may_look_on():
+            middle = (fits + too_many) // 2
+            if self._give_all(_in_turn([*whole, *left[:middle]])):
+                fits = middle
             else:
-                short.append(window)
-        self._give_all(whole)
-        for window in short:
+                too_many = middle
+        return fits
+
+    def _may_look_on(self) -> bool:
+        return self._then.taken < self._last_look
+
+    def _give_each(self, windows: Iterable[Window]) -> None:
+        self._begin_anew()
+        for window in windows:
             self._give(window)
 
     def _give_all(self, windows: list[Window]) -> bool:
         """The best for one after the other; where that leaves one short, what else might do for those before it."""
-        self._begin_anew()
-        for window in windows:
-            self._give(window)
-        if not self.lacks or self._left_to_try <= 0:
+        self._give_each(windows)
+        if self.lacks and self._last_look == inf:
+            self._last_look = self._then.taken + MOST_LOOKS
+        if not self.lacks or self._left_to_try <= 0 or not self._may_look_on():
             return not self.lacks
         best = self.kept, self.lacks, self._blocks
         self._begin_anew()
@@ -184,7 +233,7 @@ class Calendar:
         window = windows[0]
         for uuids in self._options(window):
             self._left_to_try -= 1
-            if self._left_to_try < 0:
+            if self._left_to_try < 0 or not self._may_look_on():
                 return False
             self.kept.append((window, uuids))
             self._block(window, uuids)
@@ -192,7 +241,7 @@ class Calendar:
                 return True
             self.kept.pop()
             for uuid in uuids:
-                self._blocks[uuid].remove(window)
+                self._blocks[uuid].pop()
         return False
 
     def _options(self, window: Window) -> Iterator[frozenset[str]]:
@@ -201,11 +250,10 @@ class Calendar:
         together: dict[Node, list[_Seen]] = {}
         for it in self._all_seen(window):
             if it.at <= begin:
-                node = ("", "", "") if window.ask is None else _node(it.device, window)
-                together.setdefault(node, []).append(it)
+                together.setdefault(_ANYWHERE if window.ask is None else it.node, []).append(it)
         for some in sorted(together.values(), key=lambda some: [it.key for it in some]):
             for chosen in islice(combinations(some, window.count), MOST_OPTIONS):
-                yield frozenset(it.device.uuid for it in chosen)
+                yield frozenset(it.uuid for it in chosen)
 
     def _give(self, window: Window) -> None:
         if window.is_named and window.ask is None:
@@ -226,8 +274,8 @@ class Calendar:
 
     def _note(self, window: Window, uuids: frozenset[str]) -> None:
         """Whether a hold of certain devices gets all of them, in time."""
-        devices = [self._world.devices[uuid] for uuid in uuids if uuid in self._world.devices]
-        at = max((min(self._leaves_of(device, window)) for device in devices), default=self._now)
+        devices = [uuid for uuid in uuids if uuid in self._world.devices]
+        at = max((min(self._then.leaves_of(uuid, window)) for uuid in devices), default=self._now)
         missing = len(window.devices) - len(devices)
         if missing or at > max(window.from_at, self._now):
             self.lacks.append(Lack(window, uuids, missing, at))
@@ -238,12 +286,12 @@ class Calendar:
         if window.ask is None:
             chosen = seen[: window.count]
             return _Choice(
-                frozenset(it.device.uuid for it in chosen if it.at < inf), max((it.at for it in chosen), default=begin)
+                frozenset(it.uuid for it in chosen if it.at < inf), max((it.at for it in chosen), default=begin)
             )
         together: dict[Node, list[_Seen]] = {}
         for it in seen:
             if it.at < inf:
-                together.setdefault(_node(it.device, window), []).append(it)
+                together.setdefault(it.node, []).append(it)
         best = min(
             ((_worth(some, window.count), node) for node, some in together.items() if len(some) >= window.count),
             default=None,
@@ -252,61 +300,48 @@ class Calendar:
             return None
         chosen = together[best[1]][: window.count]
         at = max(it.at for it in chosen)
-        return _Choice(frozenset(it.device.uuid for it in chosen), at) if at < window.until_at else None
+        return _Choice(frozenset(it.uuid for it in chosen), at) if at < window.until_at else None
 
     def _all_seen(self, window: Window) -> list[_Seen]:
         """All devices that would do, the best first."""
         begin = max(window.from_at, self._now)
         is_near = window.from_at - self._now <= self.notice_seconds
-        found = (self._seen(device, window, begin, is_near=is_near) for device in self._all())
-        return sorted((it for it in found if it is not None), key=lambda it: it.key)
+        found: list[_Seen] = []
+        for it in self._then.for_(window):
+            known = self._blocks.get(it.uuid)
+            blocks = [block for block in known if overlap(block, window)] if known else ()
+            if blocks and any(not may_share(window, block) for block in blocks):
+                continue
+            if it.holders:
+                found.append(
+                    self._seen_held(it, window, begin, has_blocks=(bool(blocks), bool(known)), is_near=is_near)
+                )
+            else:
+                found.append(
+                    _Seen(
+                        (False, 0.0, True, not blocks, not is_near, False, not known, 0, -it.place),
+                        begin,
+                        it.uuid,
+                        it.node,
+                    )
+                )
+        return sorted(found, key=itemgetter(0))
 
-    def _seen(self, device: Device, window: Window, begin: float, *, is_near: bool) -> _Seen | None:
-        """How well a device would do, the best first; None where it does not."""
-        if not is_well(device) or not is_of_the_kind(device, window):
-            return None
-        blocks = [it for it in self._blocks.get(device.uuid, ()) if overlap(it, window)]
-        if any(excludes(window, it) for it in blocks):
-            return None
-        holders = self._holders_of(device)
-        theirs = bool(holders) and all(is_entitled(window, it.owner, it.team) for it in holders)
-        itself, made = NOW if theirs else self._leaves_of(device, window)
+    def _seen_held(
+        self, it: Candidate, window: Window, begin: float, *, has_blocks: tuple[bool, bool], is_near: bool
+    ) -> _Seen:
+        """How well a device would do that is held now."""
+        theirs = all(is_entitled(window, holder.owner, holder.team) for holder in it.holders)
+        itself, made = NOW if theirs else self._then.leaves_of(it.uuid, window)
         at = itself if itself <= begin else made
         is_late = at > begin
-        ends, has_to = bool(holders) and itself <= begin, bool(holders) and itself > begin
+        ends, has_to = itself <= begin, itself > begin
         # Long before, what has no end yet may be taken, and what is free is left for who comes; at last what is free.
-        order = (has_to, ends) if is_near else (not (ends or has_to), has_to)
-        priority = max((it.priority for it in holders), default=0) if has_to else 0
-        key = (
-            is_late, at if is_late else 0.0, not theirs, not blocks, *order, not self._blocks.get(device.uuid),
-            priority, -self._place(device),
-        )  # fmt: skip
-        return _Seen(key, max(at, begin), device)
-
-    def _holders_of(self, device: Device) -> Sequence[Workload]:
-        holders, also = self._world.holders_of(device.uuid), self._also
-        held = also is not None and also.lease is not None and device.uuid in also.lease.devices
-        return [*holders, also] if held and also is not None else holders
-
-    def _leaves_of(self, device: Device, window: HoldPolicy) -> Leaves:
-        """When all are gone from a device who are not entitled to what is promised there."""
-        known = self._known.get(device.uuid)
-        if known is None or window.users or window.teams:
-            others = [it for it in self._holders_of(device) if not is_entitled(window, it.owner, it.team)]
-            gone = [self._leaving.get(it.id) or leaves(self._world, it, self._now) for it in others]
-            known = Leaves(max((it.itself for it in gone), default=0.0), max((it.made for it in gone), default=0.0))
-            if not (window.users or window.teams):
-                self._known[device.uuid] = known
-        return known
-
-    def _all(self) -> list[Device]:
-        if self._devices is None:
-            self._devices = in_order(self._world)
-            self._places = {device.uuid: place for place, device in enumerate(self._devices)}
-        return self._devices
-
-    def _place(self, device: Device) -> int:
-        return self._places[device.uuid]
+        order = (has_to, ends) if is_near else (False, has_to)
+        priority = max(holder.priority for holder in it.holders) if has_to else 0
+        meanwhile, ever = has_blocks
+        key = (is_late, at if is_late else 0.0, not theirs, not meanwhile, *order, not ever, priority, -it.place)
+        return _Seen(key, max(at, begin), it.uuid, it.node)
 
 
 class _Choice(NamedTuple):
@@ -315,19 +350,25 @@ class _Choice(NamedTuple):
 
 
 class _Seen(NamedTuple):
+    """A device for a promise; those that do better come first."""
+
     key: tuple[float, ...]
     at: float
-    device: Device
+    uuid: str
+    node: Node
+
+
+#: A hold takes its devices wherever they are.
+_ANYWHERE: Node = ("", "", "")
+
+
+def _in_turn(windows: Iterable[Window]) -> list[Window]:
+    return sorted(windows, key=lambda it: (not it.is_named, *_by_time(it)))
 
 
 def _worth(some: list[_Seen], count: int) -> tuple[float, ...]:
     """Of a node: how good the worst of its devices is that would be taken, and how many would be left over."""
     return (*some[count - 1].key[:-2], len(some))
-
-
-def _node(device: Device, window: Window) -> Node:
-    link = device.link_group or device.uuid if window.ask is not None and window.ask.same_link_group else ""
-    return (device.pool, device.node, link)
 
 
 def _key(window: HoldPolicy) -> tuple[object, ...]:

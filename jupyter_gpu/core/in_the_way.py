@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from math import inf
 
-from ..model import Device, HoldPolicy, Window, World
+from ..model import Device, HoldPolicy, Window, Workload, World
 from ..units import format_when
 from .calendar import Calendar, Lack
 from .holds import calendar_of, is_for
@@ -17,25 +17,37 @@ MOST_NAMED = 3
 
 def in_the_way(world: World, calendar: Calendar, window: Window, now: float) -> str:
     """Like "GPU 0 is held by reservation 7 until 11:30, GPU 1 is promised to hold 9 (ml101) from 10:00 to 12:00"."""
-    there = (device for device in in_order(world) if is_of_the_kind(device, window))
-    parts = [said for device in there if (said := _why_not(world, calendar, device, window, now))]
-    more = len(parts) - MOST_NAMED
-    return ", ".join(parts[:MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
-
-
-def _why_not(world: World, calendar: Calendar, device: Device, window: Window, now: float) -> str:
-    if not is_well(device):
-        return f"{device.title} is out of use"
-    for it in world.holders_of(device.uuid):
-        gone = min(leaves(world, it, now))
-        if gone > max(window.from_at, now) and not is_for(window, it):
-            until = f"until {format_when(gone, now)}" if gone < inf else "without a stated end"
-            return f"{device.title} is held by {it.kind} {it.id} {until}"
+    promised: dict[str, HoldPolicy] = {}
     for other, uuids in calendar.kept:
-        if device.uuid in uuids and excludes(window, other) and not _is_same(other, window):
-            begin, end = format_when(other.from_at, now), format_when(other.until_at, now)
-            return f"{device.title} is promised to {named(other)} from {begin} to {end}"
-    return ""
+        if excludes(window, other) and not _is_same(other, window):
+            for uuid in uuids:
+                promised.setdefault(uuid, other)
+    found = []
+    for device in in_order(world):
+        if is_of_the_kind(device, window):
+            holder = _still_there(world, device, window, now)
+            if holder or device.uuid in promised or not is_well(device):
+                found.append((device, holder, promised.get(device.uuid)))
+    parts = [_why_not(world, *one, now) for one in found[:MOST_NAMED]]
+    more = len(found) - MOST_NAMED
+    return ", ".join(parts) + (f" and {more} more" if more > 0 else "")
+
+
+def _still_there(world: World, device: Device, window: Window, now: float) -> Workload | None:
+    at = max(window.from_at, now)
+    stay = (it for it in world.holders_of(device.uuid) if not is_for(window, it) and min(leaves(world, it, now)) > at)
+    return next(stay, None)
+
+
+def _why_not(world: World, device: Device, holder: Workload | None, other: HoldPolicy | None, now: float) -> str:
+    if holder is not None and is_well(device):
+        gone = min(leaves(world, holder, now))
+        until = f"until {format_when(gone, now)}" if gone < inf else "without a stated end"
+        return f"{device.title} is held by {holder.kind} {holder.id} {until}"
+    if other is None or not is_well(device):
+        return f"{device.title} is out of use"
+    begin, end = format_when(other.from_at, now), format_when(other.until_at, now)
+    return f"{device.title} is promised to {named(other)} from {begin} to {end}"
 
 
 def _is_same(one: HoldPolicy, other: Window) -> bool:

@@ -123,7 +123,12 @@ def is_of_the_kind(device: Device, window: Window) -> bool:
 
 def excludes(one: HoldPolicy, other: HoldPolicy) -> bool:
     """Whether two cannot have one device. A reservation for later may stand in a hold that is for its owner."""
-    return overlap(one, other) and not (_stands_in(one, other) or _stands_in(other, one))
+    return overlap(one, other) and not may_share(one, other)
+
+
+def may_share(one: HoldPolicy, other: HoldPolicy) -> bool:
+    """Whether two may have one device at one time: a reservation for later stands in a hold for its owner."""
+    return _stands_in(one, other) or _stands_in(other, one)
 
 
 def _stands_in(one: HoldPolicy, hold: HoldPolicy) -> bool:

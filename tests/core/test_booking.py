@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from jupyter_gpu.core import calendar
+from jupyter_gpu.core.devices_then import Candidate, DevicesThen
 from jupyter_gpu.errors import Conflict, InvalidAsk, LimitExceeded
 from jupyter_gpu.model import (
     MOST_AHEAD_SECONDS,
@@ -22,6 +24,7 @@ from jupyter_gpu.model import (
     State,
     Tick,
     WaitingReason,
+    Window,
 )
 from jupyter_gpu.model.queues import DEFERRED, INTERACTIVE, QueuePolicy
 from tests.world import BEGIN, DAY, GIB, HOUR, KERNEL, MINUTE, SAVED, Play, a_device, a_reservation
@@ -275,6 +278,69 @@ def test_it_is_not_paused():
 
     with pytest.raises(Conflict, match="for later"):
         play.do(Pause(workload=it, by="bob"))
+
+
+def test_one_owner_books_only_so_many_gpu_hours_ahead():
+    """A chain of them would keep the devices from all others for weeks; others, and what has begun, do not count."""
+    play = Play(2, Policy(most_booked_gpu_hours=5))
+    first = book(play, 1, devices=2)
+
+    is_refused(play, 4, error=LimitExceeded, match=r"4 GPU-hours reserved for later already; .* 2 of this .* above 5")
+    assert book(play, 4, hours=1)
+    assert book(play, 6, owner="cleo")
+    play.later(HOUR)
+    assert play.state(first) is State.ACTIVE
+    assert book(play, 9, devices=2)
+
+
+def test_without_that_limit_they_book_on():
+    """None is no limit."""
+    play = Play(8, Policy(most_booked_gpu_hours=None))
+
+    assert all(book(play, 1 + 12 * link, hours=12, devices=8) for link in range(4))
+    bounded = Play(8)
+    assert all(book(bounded, 1 + 12 * link, hours=12, devices=8) for link in range(3))
+    is_refused(bounded, 40, hours=12, devices=8, error=LimitExceeded, match="above 336")
+
+
+@pytest.fixture
+def looks(monkeypatch) -> list[int]:
+    """How many devices are looked at, each time anew."""
+    seen: list[int] = []
+    ask = DevicesThen.for_
+
+    def counted(then: DevicesThen, window: Window) -> list[Candidate]:
+        found = ask(then, window)
+        seen.append(len(found))
+        return found
+
+    monkeypatch.setattr(DevicesThen, "for_", counted)
+    return seen
+
+
+def test_a_refused_one_among_many_promises_looks_at_few_devices(looks):
+    """A hundred in chains on eight devices, then one that wants all of them: a bounded number of looks."""
+    play = Play(8)
+    for number in range(100):
+        chain, link = divmod(number, 20)
+        book(play, 1 + 12 * link + chain / 60, hours=12, owner=f"user{chain}")
+    looks.clear()
+
+    assert "8 GPUs can be had at" in is_refused(play, 2, hours=1, devices=8, owner="zoe")
+    assert sum(looks) <= 2 * calendar.MOST_LOOKS + 8 * (4 * 101 + 10)
+
+
+def test_no_calendar_is_made_anew_for_each_that_waits_in_line(looks):
+    """Fifty wait: for each the instants and the devices, and twice whether all are kept; not all anew for each."""
+    play = Play([a_device(index, node=f"n{index // 8}") for index in range(64)])
+    for number in range(8):
+        play.reservation(f"user{number}", devices=8, seconds=12 * HOUR)
+    for number in range(50):
+        play.reservation(f"late{number}", devices=8, seconds=HOUR)
+    looks.clear()
+
+    is_refused(play, 2, hours=1, devices=8, owner="zoe")
+    assert sum(looks) <= 64 * (2 * 50 + 2 * 51 + 10)
 
 
 # -- quota at that time
