@@ -23,6 +23,7 @@ from .text import (
     cordon_text,
     in_order,
     memory_text,
+    named,
     note_text,
     part_text,
     plural,
@@ -344,14 +345,14 @@ def used_text(it: QuotaView) -> str:
     parts = []
     if it.devices_held is not None or it.devices_allowed is not None:
         allowed = "" if it.devices_allowed is None else f" of {it.devices_allowed}"
-        parts.append(f"{MISSING if it.devices_held is None else it.devices_held}{allowed} GPUs")
+        parts.append(named(f"{MISSING if it.devices_held is None else it.devices_held}{allowed}", "GPU"))
     if it.memory_allowed_bytes is not None:
         held, allowed = bytes_apart(it.memory_held_bytes or 0, it.memory_allowed_bytes)
         parts.append(f"{held} of {allowed} of shared GPUs")
     if it.used_ms is not None or it.allowed_ms is not None:
         allowed = "" if it.allowed_ms is None else f" of {_hours(it.allowed_ms)}"
         window = f" in {format_seconds(it.window_seconds)}" if it.window_seconds else ""
-        parts.append(f"{_hours(it.used_ms)}{allowed} GPU-hours{window}")
+        parts.append(named(f"{_hours(it.used_ms)}{allowed}", "GPU-hour") + window)
     return ", ".join(parts) or MISSING
 
 
@@ -368,7 +369,7 @@ def left_text(it: QuotaView, now: float) -> str:
         if left <= 0 and it.available_again_at is not None:
             parts.append(f"none until {format_when(it.available_again_at, now)}")
         else:
-            parts.append(f"{_hours(max(0, left))} GPU-hours")
+            parts.append(named(_hours(max(0, left)), "GPU-hour"))
     return ", ".join(parts)
 
 

@@ -65,16 +65,16 @@ def _head(found: ReportView, now: float) -> str:
 
 
 def _facts(found: ReportView, now: float) -> Iterator[tuple[str, str]]:
-    from .text import plural
+    from .text import named, plural
 
     time, spent = found.device_time, found.spent
     ill = f"; {_hours(time.unusable_seconds)} of them cordoned or unwell" if time.unusable_seconds else ""
-    leased = f"{_hours(time.leased_seconds)} of {_hours(time.there_seconds)} GPU-hours leased"
+    leased = named(f"{_hours(time.leased_seconds)} of {_hours(time.there_seconds)}", "GPU-hour") + " leased"
     yield "GPUs", f"{time.devices}: {leased}{_percent(time.leased_share)}{ill}"
     yield "jobs", _ends(spent.jobs, found.job_ends, found.jobs_unfinished)
     yield "reservations", _ends(spent.reservations, found.reservation_ends, found.reservations_unfinished)
     if found.idle_given_back:
-        freed = f"{_hours(found.idle_given_back_device_seconds)} GPU-hours of what they had bought"
+        freed = f"{named(_hours(found.idle_given_back_device_seconds), 'GPU-hour')} of what they had bought"
         yield "idle", f"{plural(found.idle_given_back, 'reservation')} given back, with {freed}"
     if found.failures:
         rate = spent.failures_per_device_hour
@@ -85,14 +85,14 @@ def _facts(found: ReportView, now: float) -> Iterator[tuple[str, str]]:
 
 
 def _again(found: ReportView, now: float) -> str:
-    from .text import moment, plural, safe, took
+    from .text import moment, named, plural, safe, took
 
     spent, loss = found.spent, found.longest_loss
     unknown = f"; of {plural(found.losses_not_known, 'attempt')} it is not known" if found.losses_not_known else ""
     if not spent.repeated_seconds:
         return f"nothing{unknown}"
-    of_all = f"{_hours(spent.repeated_device_seconds)} of {_hours(spent.worked_device_seconds)} GPU-hours of work"
-    said = f"{took(spent.repeated_seconds)}: {of_all}{_percent(spent.repeated_share)}"
+    worked = named(f"{_hours(spent.repeated_device_seconds)} of {_hours(spent.worked_device_seconds)}", "GPU-hour")
+    said = f"{took(spent.repeated_seconds)}: {worked} of work{_percent(spent.repeated_share)}"
     if loss is None:
         return said + unknown
     whose = "" if loss.workload is None else f", of job {loss.workload}"

@@ -367,6 +367,11 @@ def split_text(card: CardView, parts: int) -> str:
     return f"{safe(card.name)}, split into {plural(parts, 'MIG device')}"
 
 
+def named(said: str, word: str) -> str:
+    """Name what is counted already: "1 GPU-hour", "0.5 GPU-hours", "0 of 1 GPU"."""
+    return f"{said} {word}" + ("" if said.rpartition(" ")[2] == "1" else "s")
+
+
 def plural(count: int, word: str) -> str:
     """Count things: "1 GPU", "2 GPUs"."""
     return f"{count} {word}" + ("" if count == 1 else "s")

@@ -129,7 +129,8 @@ def _spent(rule: QuotaRule, it: Workload, spent_ms: int) -> str:
         return ""
     who, window = _who(rule, it), f"in {format_seconds(rule.window_seconds, parts=1)}"
     price, left = hours_apart(price_ms, left_ms)
-    allowed = f"{rule.gpu_hours} GPU-hours allowed {window}{who.where}"
+    hours = "1 GPU-hour" if rule.gpu_hours == 1 else f"{rule.gpu_hours} GPU-hours"
+    allowed = f"{hours} allowed {window}{who.where}"
     return f"{who.name} {who.have} {left} of the {allowed} left, and this takes {price}."
 
 

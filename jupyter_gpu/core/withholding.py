@@ -165,7 +165,8 @@ def _refuse_what_never_can_be(world: World, it: Hold, now: float) -> None:
     if it.count > len(kin):
         kind = f" of class {it.device_class}" if it.device_class else ""
         raise LimitExceeded(
-            f"{it.count} GPUs{kind} cannot be held: there are {len(kin)}", hint="`jupyter gpu devices` shows them."
+            f"{it.count} GPU{'' if it.count == 1 else 's'}{kind} cannot be held: there are {len(kin)}",
+            hint="`jupyter gpu devices` shows them.",
         )
     for window in windows_of_holds(_only(world, it), now):
         others = [other for other in _holds(world, now) if overlap(other, window)]

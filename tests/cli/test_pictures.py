@@ -10,9 +10,9 @@ import pytest
 from rich.cells import cell_len
 from rich.console import Console
 
-from jupyter_gpu.cli.picture import bar, status_picture
+from jupyter_gpu.cli.picture import bar, left_text, status_picture, used_text
 from jupyter_gpu.cli.text import short_of, why
-from jupyter_gpu.model import Ask, EventView, Kind, State, Status, WaitingReason
+from jupyter_gpu.model import Ask, EventView, Kind, QuotaView, State, Status, WaitingReason
 from tests.cli.conftest import Terminal
 from tests.cli.fake import GIB, HOUR, NOW, FakeClient, device, ended, holder, lab, spec, workload
 
@@ -451,3 +451,11 @@ def test_the_way_out_of_one_of_an_array_is_left_out_like_any_other():
     """Where a better one is told."""
     reason = "No GPU is free. Leave the line with `jupyter gpu cancel 7` (with `--array` all of array 5)."
     assert why(workload(7, state=State.QUEUED, reason=reason)) == "No GPU is free."
+
+
+def test_a_quota_of_one_is_no_many():
+    """One GPU, and one GPU-hour of which half is left."""
+    rule = QuotaView(rule="r", devices_held=0, devices_allowed=1, used_ms=1_800_000, allowed_ms=3_600_000)
+
+    assert used_text(rule) == "0 of 1 GPU, 0.5 of 1 GPU-hour"
+    assert left_text(rule, NOW) == "1 GPU, 0.5 GPU-hours"

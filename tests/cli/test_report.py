@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from jupyter_gpu.model import ReportBy, ReportOf
+from jupyter_gpu.model import DeviceTime, ReportBy, ReportOf
 from tests.cli.fake import HOUR, NOW, report, report_row
 
 ALL = """\
@@ -58,6 +58,17 @@ def test_one_s_own_work_has_no_name_in_it(gpu):
     assert out.startswith("Your work from ")
     assert "at once at most 9m59s, of job 12 (2026" in out
     assert gpu.client.calls[0][-1] == "own"
+
+
+def test_one_hour_is_no_many(gpu):
+    """The hours of one GPU for an hour, of which nobody had anything."""
+    little = DeviceTime(devices=1, there_seconds=HOUR, unusable_seconds=0.0, leased_seconds=0.0, leased_share=0.0)
+    gpu.client.answers["report"] = report(device_time=little, idle_given_back_device_seconds=1.0 * HOUR)
+
+    out = gpu("report").out
+
+    assert "GPUs          1: 0 of 1 GPU-hour leased (0 %)\n" in out
+    assert "given back, with 1 GPU-hour of what they had bought\n" in out
 
 
 def test_what_nobody_knows_the_loss_of_is_said(gpu):

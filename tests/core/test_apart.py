@@ -130,5 +130,5 @@ def test_a_budget_says_what_is_left_and_what_this_takes():
 
     found = offer(play.world, little_more, ADA, play.now)
 
-    assert "have 1 of the 1 GPU-hours" in found.why
+    assert "have 1 of the 1 GPU-hour" in found.why
     assert "this takes 1.0003." in found.why

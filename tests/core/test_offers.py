@@ -139,7 +139,7 @@ def test_used_hours_are_said_with_when_some_are_there_again():
     found = offered(play)
 
     assert found.why.startswith(
-        "You have 0 of the 1 GPU-hours allowed in 1d left, and this takes 1. Some are available"
+        "You have 0 of the 1 GPU-hour allowed in 1d left, and this takes 1. Some are available"
     )
 
 

@@ -78,7 +78,7 @@ def test_hours_that_are_spent_say_when_there_are_more(tmp_path: Path) -> None:
         assert (waits.state, waits.waiting) == (State.QUEUED, "budget")
 
         assert "Some are available again" in broker.cli("show", str(waits.id))
-        assert re.search(r"1 of 1 GPU-hours in 1d\s+none until ", broker.cli("quota"))
+        assert re.search(r"1 of 1 GPU-hour in 1d\s+none until ", broker.cli("quota"))
         (bound,) = broker.client.status().quotas
         assert bound.available_again_at is not None
 
