@@ -1,6 +1,7 @@
 """What may enter the line: the queue and the team of an ask, its defaults, its limits.
 
-Beyond a limit an ask is refused; beyond a quota it waits, which is not decided here.
+Beyond a limit an ask is refused, and so is what its quota could never hold; what is beyond what is left of a quota
+waits, which is not decided here.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from .events import Ended, Event, Submitted
 from .forecast import rank_ms
 from .impossible import refuse_the_impossible
 from .recent_use import RecentUse
+from .which_quota import refuse_what_no_quota_allows
 
 #: Beyond ten years a length is a slip of the keyboard, and instants made with it would lose their seconds.
 LONGEST_SECONDS = 10 * 366 * 86_400
@@ -38,6 +40,7 @@ def submit(world: World, command: Submit, now: float) -> list[Event]:
         raise InvalidAsk("the job has nothing to run", hint="Give a command: `jupyter gpu submit -- python train.py`.")
     refuse_no_array(command)
     ask = _limited(world, command, queue)
+    refuse_what_no_quota_allows(world, (command.owner, team, queue.name), command.kind, ask)
     _refuse_too_many(world, command)
     if command.after and command.kind is not Kind.JOB:
         raise InvalidAsk("a reservation comes after nothing: only jobs do", hint="Reserve once that has ended.")

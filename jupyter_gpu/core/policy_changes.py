@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 from ..model import BoundChange, Policy, QueuePolicy, QuotaRule, World
+from ..units import format_seconds
 from .bounds import bind
 
 #: What a rule may bound: the name of its field, how people say it.
@@ -53,7 +54,7 @@ def _amounts(policy: Policy) -> dict[Key, int]:
                     rule, devices=None, memory_bytes=None, share_devices=None, gpu_hours=None,
                     window_seconds=rule.window_seconds if field == "gpu_hours" else 3600,
                 )  # fmt: skip
-                key = (what + (f" in {rule.window_seconds // 3600} h" if field == "gpu_hours" else ""), whom)
+                key = (what + (f" in {format_seconds(rule.window_seconds)}" if field == "gpu_hours" else ""), whom)
                 found[key] = min(amount, found.get(key, amount))
     return found
 
@@ -77,18 +78,21 @@ def setting_changes(before: Policy, after: Policy) -> Iterator[str]:
     """All other differences, in the order of the settings."""
     for name in Policy.__struct_fields__:
         if name not in _APART and getattr(before, name) != getattr(after, name):
-            yield _from_to(name, getattr(before, name), getattr(after, name))
+            yield _from_to(name, name, getattr(before, name), getattr(after, name))
     yield from _of_queues(before, after)
     for what, title in (("holds", "hold"), ("profiles", "profile")):
         yield from _of_named(title, getattr(before, what), getattr(after, what))
     yield from _of_teams(before.teams, after.teams)
 
 
-def _from_to(name: str, before: Any, after: Any) -> str:
-    return f"{name}: {_said(before)}, then {_said(after)}"
+def _from_to(title: str, field: str, before: Any, after: Any) -> str:
+    return f"{title}: {_said(field, before)}, then {_said(field, after)}"
 
 
-def _said(value: Any) -> str:
+def _said(field: str, value: Any) -> str:
+    """A length as people write it, all else as in a file."""
+    if field.endswith("_seconds") and isinstance(value, int):
+        return format_seconds(value)
     return "none" if value is None else msgspec.json.encode(value).decode()
 
 
@@ -100,7 +104,7 @@ def _of_queues(before: Policy, after: Policy) -> Iterator[str]:
             continue
         for field in QueuePolicy.__struct_fields__:
             if field not in _OF_QUEUES and getattr(queue, field) != getattr(then, field):
-                yield _from_to(f"{queue.name}.{field}", getattr(queue, field), getattr(then, field))
+                yield _from_to(f"{queue.name}.{field}", field, getattr(queue, field), getattr(then, field))
     yield from (f"the queue {it.name} is new" for it in after.queues if before.queue(it.name) is None)
 
 

@@ -31,7 +31,8 @@ from .events import Event, Evicted, Granted
 from .holds import next_hold_at
 from .policy_changes import bound_changes, setting_changes
 from .quota import Ledger
-from .unmet import unmet_rules
+from .unmet import holds_over, unmet_rules
+from .which_quota import beyond_for_ever
 
 #: So many workloads are listed; the rest is counted.
 MOST_LISTED = 200
@@ -54,7 +55,10 @@ def check(world: World, policy: Policy, now: float) -> PolicyCheckView:
         changes=tuple(setting_changes(world.policy, policy)),
         affected=tuple(found[:MOST_LISTED]),
         more=max(0, len(found) - MOST_LISTED),
-        warnings=tuple(it for it in unmet_rules(after) if it not in unmet_rules(before)),
+        warnings=(
+            *(it for it in unmet_rules(after) if it not in unmet_rules(before)),
+            *holds_over(policy, now),
+        ),
     )
 
 
@@ -149,7 +153,9 @@ def _refused(both: _Both) -> Iterator[PolicyAffected]:
             said[kind] = _refusal(both, it) if len(said) < MOST_TRIED else None
         refusal = said[kind]
         if refusal is not None:
-            yield _about(it, PolicyEffect.REFUSED, f"keeps its place, and would be refused if it came anew: {refusal}")
+            is_never = beyond_for_ever(both.after, (it.owner, it.team, it.queue), it.kind, it.ask) is not None
+            what = "can never start under these rules" if is_never else "would be refused if it came anew"
+            yield _about(it, PolicyEffect.REFUSED, f"keeps its place, and {what}: {refusal}")
 
 
 def _refusal(both: _Both, it: Workload) -> str | None:

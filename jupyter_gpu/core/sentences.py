@@ -15,6 +15,7 @@ from .quota import Ledger, available_again_at, bind
 from .spare import spare_bytes
 from .told import NOT_SERVED, WORDS, told
 from .victims import is_in_overtime
+from .which_quota import what_keeps
 
 __all__ = ["MOST_NAMED", "sentence", "visible", "why"]
 
@@ -162,9 +163,11 @@ def _why(world: World, it: Workload, caller: Caller, now: float, where: str, *, 
         case WaitingReason.QUOTA if _waits_for_its_array(world, it, now):
             return f"{_how_many_run(world, it)}. It starts when one of them has ended. {where}"
         case WaitingReason.QUOTA:
-            return f"The quota is held already; it starts when some of it is given back. {where}"
+            held = what_keeps(world, it, now) or "The quota is held already"
+            return f"{held}; it starts when some of it is given back. {where}"
         case WaitingReason.BUDGET:
-            return f"The GPU-hours of the window are used. {_again_text(world, it, now)}{where}"
+            used = what_keeps(world, it, now) or "The GPU-hours of the window are used"
+            return f"{used}. {_again_text(world, it, now)}{where}"
         case WaitingReason.HOLD:
             return f"The free GPUs are held for others for now. {where}"
         case WaitingReason.CLEARING:

@@ -241,7 +241,7 @@ def test_a_quota_that_keeps_it_too_is_what_is_said():
     ids = submitted(play, sweep(3, at_most=2))
 
     assert running(play, ids) == [1]
-    assert reason(play, ids[1]).startswith("The quota is held already")
+    assert reason(play, ids[1]).startswith("Each user: 1 of 1 GPU at once are held; it starts")
 
 
 def test_one_that_is_leaving_counts_until_its_devices_are_clear():

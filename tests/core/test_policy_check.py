@@ -207,7 +207,7 @@ def test_profiles_queues_and_holds_that_come_and_go_are_named():
 
     assert looked_at(play, policy).changes == (
         "most_devices: none, then 4",
-        "training.protected_seconds: 600, then 1200",
+        "training.protected_seconds: 10m, then 20m",
         "the queue old is no more",
         "the queue new is new",
         "the hold 'course' is new",

@@ -84,7 +84,8 @@ def test_all_rules_that_match_apply():
     """The tightest of them decides."""
     play = Play(8, a_policy(QuotaRule(user="*", devices=4), QuotaRule(team="vision", devices=3)))
 
-    assert play.waiting(play.job("ada", devices=4)) is WaitingReason.QUOTA
+    with pytest.raises(LimitExceeded, match="4 GPUs are more than 3 GPUs at once, the quota of team vision"):
+        play.job("ada", devices=4)
     assert play.state(play.job("ada", devices=3)) is State.ACTIVE
 
 
@@ -126,7 +127,8 @@ def test_no_devices_need_no_quota():
     play = Play(1, a_policy(QuotaRule(user="*", devices=0)))
 
     assert play.state(play.job(devices=0)) is State.ACTIVE
-    assert play.waiting(play.job(devices=1)) is WaitingReason.QUOTA
+    with pytest.raises(LimitExceeded, match="1 GPU is more than 0 GPUs at once, the quota of each user"):
+        play.job(devices=1)
 
 
 def test_a_promise_counts_against_the_quota_in_the_same_step():
@@ -373,7 +375,8 @@ def test_each_part_of_an_ask_counts():
     """Two devices of 30 GiB are 60."""
     play = shared(2, QuotaRule(user="*", memory_bytes=50 * GIB))
 
-    assert play.waiting(play.job("ada", devices=2, memory_bytes=30 * GIB)) is WaitingReason.QUOTA
+    with pytest.raises(LimitExceeded, match="60GiB of shared GPUs' memory are more than 50GiB at once"):
+        play.job("ada", devices=2, memory_bytes=30 * GIB)
     assert play.state(play.job("ada", devices=2, memory_bytes=25 * GIB)) is State.ACTIVE
 
 
