@@ -279,9 +279,9 @@ class Checked(Play):
     def _look_at_order(self, world: World, id_: int) -> None:
         """Nobody gets a device while the first in line, who is within every quota, fits by itself."""
         first = oracle.first_in_line(world)
-        if first is None or first.id == id_ or self._waits_for_more_than_devices(world):
+        if first is None or first.id == id_ or id_ in self.made_room_for or self._waits_for_more_than_devices(world):
             return
-        if id_ in self.made_room_for or id_ not in [w.id for w in world.queued()] or not oracle.is_eligible(world, first, self.now):
+        if id_ not in [w.id for w in world.queued()] or not oracle.is_eligible(world, first, self.now):
             return
         it = world.workloads[id_]
         if oracle.place_in_line(first) < oracle.place_in_line(it) and self._fits(world, first):

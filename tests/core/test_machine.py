@@ -308,11 +308,12 @@ def test_a_forgotten_cap_is_found(monkeypatch):
 
 def test_a_line_that_is_not_looked_at_is_found(monkeypatch):
     """Whoever stands behind one that must wait, fits, and is left waiting."""
-    play = Checked(Policy(quotas=(QuotaRule(user="ada", devices=0),)))
+    play = Checked(Policy(quotas=(QuotaRule(user="ada", devices=1),)))
+    play.running("ada")
     play.do(a_job("ada"))
     stop_at_the_first_refusal(monkeypatch)
 
-    with pytest.raises(Wrong, match="job 2 is first in line, fits and waits"):
+    with pytest.raises(Wrong, match="job 3 is first in line, fits and waits"):
         play.do(a_job("bob"))
 
 
