@@ -27,7 +27,6 @@ from .promises import (
     excludes,
     is_entitled,
     may_share,
-    overlap,
     promised_first,
     windows_of_holds,
 )
@@ -38,7 +37,7 @@ MOST_TRIED = 4
 MOST_CHOICES = 300
 MOST_OPTIONS = 30
 #: How many devices are looked at, each time anew, for what the best for each in turn did not find.
-MOST_LOOKS = 20_000
+MOST_LOOKS = 5_000
 
 
 class Lack(NamedTuple):
@@ -306,10 +305,13 @@ class Calendar:
         """All devices that would do, the best first."""
         begin = max(window.from_at, self._now)
         is_near = window.from_at - self._now <= self.notice_seconds
+        from_at, until_at = window.from_at, window.until_at
         found: list[_Seen] = []
         for it in self._then.for_(window):
             known = self._blocks.get(it.uuid)
-            blocks = [block for block in known if overlap(block, window)] if known else ()
+            blocks = (
+                [block for block in known if block.from_at < until_at and from_at < block.until_at] if known else ()
+            )
             if blocks and any(not may_share(window, block) for block in blocks):
                 continue
             if it.holders:
