@@ -133,6 +133,11 @@ def step(
         turns_of = None if isinstance(command, Tick) else came
         events = own + plan(world, now, memory, made_room_for, turns_of)
     events += booking.end_when_promised(world, events, now) if has_booked else ()
+    _refuse_what_breaks(world, events, before)
+    return events
+
+
+def _refuse_what_breaks(world: World, events: Iterable[Event], before: World | None) -> None:
     touched = {event.workload for event in events if isinstance(event, OfWorkload)}
     touched.update(event.it.id for event in events if isinstance(event, Submitted))
     broken = world.check(touched)
@@ -144,7 +149,6 @@ def step(
             f"refused, since it would break what must always hold: {'; '.join(broken)}",
             hint="This is a fault of the broker: please report it with `jupyter gpu events` of the workload.",
         )
-    return events
 
 
 def _made_room_for(world: World, events: Iterable[Event]) -> set[int]:
