@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from jupyter_gpu.core import decide as decide_module
-from jupyter_gpu.core.events import Event, Evicted, Explained, Granted, Released, Started
+from jupyter_gpu.core.events import Event, Evicted, Explained, Granted, Released, Started, Submitted
 from jupyter_gpu.core.lifecycle import DAY_SECONDS, evolve, fold
 from jupyter_gpu.core.planner import Memory
 from jupyter_gpu.errors import GpuError
@@ -224,9 +224,13 @@ class Checked(Play):
         return events
 
     def _look_at_what_was_remembered(self, command: Command, before: World, events: list[Event]) -> None:
-        """Whoever looks at all of the line again at the same instant grants to the same."""
+        """Of those who are new the same start, as if all of the line were looked at again at this instant."""
         again = decide_module.decide(before, command, self.now)
-        got, would = ([event.workload for event in some if isinstance(event, Granted)] for some in (events, again))
+        new = {event.it.id for event in events if isinstance(event, Submitted)}
+        got, would = (
+            [event.workload for event in some if isinstance(event, Granted) and event.workload in new]
+            for some in (events, again)
+        )
         if got != would:
             raise Wrong(f"{command}: what was remembered leads to grants to {got}, and a look at all to {would}")
 
