@@ -136,7 +136,7 @@ class Kept:
     def barred_to(self, it: Workload, *, heed_holds: bool = True) -> set[str]:
         """The devices that it must not get now."""
         barred = set(self.promised)
-        if self.held_back:
+        if self.held_back and not it.is_booked:  # a promise goes before what is only expected
             # It delays somebody before it by running on, or, where it would be preempted, by being protected. Where not
             # every queue above its own may preempt it, it counts as if none did.
             end = self._now + expected_seconds(self._world, it)

@@ -272,3 +272,16 @@ def test_no_work_starts_beside_a_promise_that_needs_every_device():
     spans = (Span(from_at=play.now + 60, until_at=play.now + HOUR),)
     play.do(AddHold(name="hold", by="op", teams=("course",), count=1, windows=spans))
     assert play.waiting(play.job("ada", device_class="l4", queue="firm")) is WaitingReason.HOLD
+
+
+def test_who_waited_past_the_limit_keeps_no_promise_from_being_kept():
+    """Nothing else may start where they wait, but what was promised begins all the same."""
+    play = Play(DEVICES[:2], POLICY)
+    play.do(a_reservation("ada", 1, 6 * HOUR))
+    booked = play.reservation("bob", 1, HOUR, not_before=play.now + 2 * HOUR, holder=None)
+    wide = play.reservation("eve", 2, HOUR)
+    play.later(HOUR)
+    assert play[wide].lifted
+
+    play.later(HOUR)
+    assert play.devices_of(booked) == ("gpu-1",)
