@@ -380,9 +380,10 @@ class Step:
     # -- 5 hold back
 
     def _hold_back(self, it: Workload) -> WaitingReason:
-        if self.held_back.consider(it, self._room):
+        is_on_hold = bool(self.kept.holds) and self._room(it, heed_holds=False).fits
+        if not (is_on_hold and it.lifted) and self.held_back.consider(it, self._room):
             self._note_kept(it)
-        if self.kept.holds and self._room(it, heed_holds=False).fits:
+        if is_on_hold:
             return WaitingReason.HOLD
         return blocked_reason(self.world, it.ask)
 

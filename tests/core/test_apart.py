@@ -123,12 +123,13 @@ def test_who_uses_a_little_more_than_their_part_reads_how_much():
 
 
 def test_a_budget_says_what_is_left_and_what_this_takes():
-    """A second more than there is."""
+    """A second more than there is left."""
     little_more = Profile(name="one", devices=1, duration_seconds=HOUR + 1)
-    rule = QuotaRule(user="*", gpu_hours=1, window_seconds=24 * HOUR)
-    play = Play(1, Policy(profiles=(little_more,), quotas=(rule,)))
+    rule = QuotaRule(user="*", gpu_hours=2, window_seconds=24 * HOUR)
+    play = Play(2, Policy(profiles=(little_more,), quotas=(rule,)))
+    play.reservation("ada", seconds=HOUR)
 
     found = offer(play.world, little_more, ADA, play.now)
 
-    assert "have 1 of the 1 GPU-hour" in found.why
+    assert "have 1 of the 2 GPU-hours" in found.why
     assert "this takes 1.0003." in found.why
