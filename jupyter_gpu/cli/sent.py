@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from .base import Face
 from .batch import numbers_text
 from .recorded import surroundings, told_text
-from .text import command_line, end_text, ids_of, plural, safe, sentence, shell_word, unpacked, why
+from .text import command_line, end_text, expected_text, ids_of, plural, safe, sentence, shell_word, unpacked, why
 
 if TYPE_CHECKING:
     from ..model import DryRunView, RecurringView, WorkloadView
@@ -77,8 +77,8 @@ def foretell(face: Face, found: DryRunView, command: Command) -> None:
         face.say(f"It would end at once: {end_text(it)}.")
     elif it.state == "queued" and not found.times:
         face.say(why(it))
-        if it.expected_start_at is not None:
-            face.say(f"Expected start: about {format_when(it.expected_start_at, face.now())}.")
+        if when := expected_text(it, face.now()):
+            face.say(f"Expected start: {when}.")
     if found.evicts:
         face.say(f"To make room, {_listed(sorted(found.evicts))} would have to yield.")
     if command.spec.notify:

@@ -13,7 +13,7 @@ from .words import WorkloadId
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from ..model import EventView, JobSpec, WorkloadView
+    from ..model import EventView, JobSpec, SoonerView, WorkloadView
 
 
 @click.command(short_help="Show all that is known of one workload.")
@@ -130,12 +130,15 @@ def _standing(it: WorkloadView, held: str, now: float) -> Iterator[tuple[str, st
 def _instants(it: WorkloadView, now: float) -> Iterator[tuple[str, str]]:
     """When what happened and is to happen; of work that is over within a minute the seconds are what one looks for."""
     from ..units import format_when
-    from .text import moment, took
+    from .text import expected_text, moment, took
 
     ended = it.ended_at is not None
-    for name, when in (("expected", it.expected_start_at), ("not before", it.not_before)):
-        if when is not None and not ended:
-            yield name, format_when(when, now)
+    if not ended and (expected := expected_text(it, now)):
+        yield "expected", expected
+    if not ended and it.sooner:
+        yield "sooner", "\n".join(_sooner(other, now) for other in it.sooner)
+    if it.not_before is not None and not ended:
+        yield "not before", format_when(it.not_before, now)
     for name, when in (("granted", it.granted_at), ("started", it.started_at)):
         if when is not None:
             yield name, moment(when, now)
@@ -148,6 +151,22 @@ def _instants(it: WorkloadView, now: float) -> Iterator[tuple[str, str]]:
         of_attempt = f" (attempt {it.attempt})" if it.attempt > 1 else ""
         until = now if it.ended_at is None else it.ended_at
         yield "took" if ended else "runs for", f"{took(max(0.0, until - it.started_at))}{of_attempt}"
+
+
+def _sooner(it: SoonerView, now: float) -> str:
+    """Another ask and when it would start: "with 2 GPUs, 14:05 to 14:30", "in queue deferred, at once"."""
+    from ..units import format_seconds, format_span
+    from .text import plural, safe
+
+    parts = (
+        "" if it.devices is None else f"with {plural(it.devices, 'GPU')}",
+        "" if it.device_class is None else f"of class {safe(it.device_class)}" if it.device_class else "of any class",
+        "" if it.queue is None else f"in queue {safe(it.queue)}",
+        "" if it.duration_seconds is None else f"for {format_seconds(it.duration_seconds)} at most",
+    )
+    is_now = it.expected_start_until <= now
+    when = "at once" if is_now else format_span(it.expected_start_from, it.expected_start_until, now)
+    return f"{' '.join(filter(None, parts))}, {when}"
 
 
 def _outcome(it: WorkloadView) -> str:

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime
 
 from ..model import Ask, CardView, Condition, DeviceView, Progress, State, WaitingReason, WorkloadView, readable
-from ..units import MISSING, format_at, format_bytes, format_seconds, format_when
+from ..units import MISSING, format_at, format_bytes, format_seconds, format_span, format_when
 
 # Joiners of emoji and of scripts such as Persian; all other invisible characters are shown as what they are.
 _JOINERS = "\u200c\u200d"
@@ -219,9 +219,16 @@ def _waits(it: WorkloadView, now: float) -> str:
         why = short_of(it) or "waits"
     if it.ahead is not None and not it.paused:
         why += ", first in line" if it.ahead == 0 else f", {it.ahead} ahead"
-    if it.expected_start_at is not None:
-        why += f", about {format_when(it.expected_start_at, now)}"
+    if when := expected_text(it, now):
+        why += f", {when}"
     return why
+
+
+def expected_text(it: WorkloadView, now: float) -> str:
+    """When it is expected to start: "14:05 to 16:30", "about 14:05"; empty where nobody knows until when."""
+    if it.expected_start_until is not None:
+        return format_span(it.expected_start_from, it.expected_start_until, now)
+    return "" if it.expected_start_at is None else f"about {format_when(it.expected_start_at, now)}"
 
 
 def progress_text(it: WorkloadView, now: float) -> str:

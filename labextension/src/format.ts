@@ -178,6 +178,21 @@ export function place(ahead: number | null | undefined): string {
   return isKnown(ahead) ? `${ordinal(ahead + 1)} in line` : 'in line';
 }
 
+/** When a wait is expected to end: "14:05 to 16:30", "about 14:05"; empty where nobody knows until when. */
+export function expected(it: WorkloadView, now: number): string {
+  const [from, until] = [it.expected_start_from, it.expected_start_until];
+  if (!isKnown(from) || !isKnown(until)) {
+    return isKnown(it.expected_start_at) ? `about ${when(it.expected_start_at, now)}` : '';
+  }
+  const [first, last] = [when(from, now), when(until, now)];
+  if (first === last) {
+    return `about ${first}`;
+  }
+  // The day is said once.
+  const day = last.slice(0, last.lastIndexOf(' ') + 1);
+  return `${first} to ${day && first.startsWith(day) ? last.slice(day.length) : last}`;
+}
+
 /** Devices as people name them, "GPU 0, 2"; one that is not here by its UUID. */
 export function gpus(uuids: readonly string[], devices: readonly DeviceView[]): string {
   const numbers = new Map(devices.map(device => [device.uuid, device.number]));
@@ -246,10 +261,8 @@ const TOAST_LENGTH = 140;
 
 /** What is said once of an ask that has to wait: the place, and why as far as a toast has room. */
 export function waitText(it: WorkloadView, now: number): string {
-  const expected = isKnown(it.expected_start_at)
-    ? `, expected about ${when(it.expected_start_at, now)}`
-    : '';
-  const first = `You are ${place(it.ahead)}${expected}.`;
+  const then = expected(it, now);
+  const first = `You are ${place(it.ahead)}${then && `, expected ${then}`}.`;
   // The sentence that says why comes first; the place and the time were just said.
   const [reason = ''] = /^.*?[.](?=\s|$)/.exec(why(it)) ?? [];
   const both = reason.startsWith('You are ') ? first : `${first} ${reason}`.trim();
@@ -302,8 +315,9 @@ export function facts(
     if (isKnown(it.ahead) && !it.paused && it.waiting !== 'dependency') {
       parts.push(place(it.ahead));
     }
-    if (isKnown(it.expected_start_at)) {
-      parts.push(`about ${when(it.expected_start_at, now)}`);
+    const then = expected(it, now);
+    if (then) {
+      parts.push(then);
     }
     return [...parts, ...attemptsText(it)];
   }

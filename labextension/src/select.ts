@@ -1,6 +1,6 @@
 /** Questions to the state that several faces ask. Pure. */
 import { roomIn, troubleOf } from './devicewords';
-import { bytes, gpus, isKnown, place, plural, timeLeft, title, when } from './format';
+import { bytes, expected, gpus, isKnown, place, plural, timeLeft, title, when } from './format';
 import type { GpuState } from './fold';
 import type { AlertView, DeviceView, KernelView, Status, WorkloadView } from './types';
 
@@ -126,13 +126,11 @@ export function kernelGpu(state: GpuState, kernelId: string | null, now: number)
   }
   const names = gpus(it.devices ?? [], devices);
   if (it.state === 'queued') {
-    const expected = isKnown(it.expected_start_at)
-      ? ` Expected about ${when(it.expected_start_at, now)}.`
-      : '';
+    const then = expected(it, now);
     return {
       standing: 'waiting',
       label: `Waiting: ${place(it.ahead)}`,
-      caption: `This kernel waits for ${plural(it.ask.devices ?? 1, 'GPU')}.${expected}`,
+      caption: `This kernel waits for ${plural(it.ask.devices ?? 1, 'GPU')}.${then && ` Expected ${then}.`}`,
       workload: it
     };
   }

@@ -164,6 +164,18 @@ describe('how work stands', () => {
     );
   });
 
+  it('names the day of a range once, and no end that nobody knows', () => {
+    const range = (from: number, until: number | null): string =>
+      format.expected(
+        work(7, { expected_start_from: NOON + from, expected_start_until: until && NOON + until }),
+        NOON
+      );
+    assert.equal(range(86400, 2 * 86400), 'tomorrow 12:00 to Fri 12:00');
+    assert.equal(range(86400, 90000), 'tomorrow 12:00 to 13:00');
+    assert.equal(range(3600, 3600), 'about 13:00');
+    assert.equal(range(3600, null), '');
+  });
+
   it('is said once and short enough for a toast when one has to wait', () => {
     const said = (reason: string): string =>
       format.waitText(work(7, { state: 'queued', ahead: 0, reason }), NOON);
@@ -243,6 +255,12 @@ describe('the facts under a workload', () => {
       expected_start_at: NOON + 1800
     });
     assert.deepEqual(format.facts(it_, devices, NOON), ['2 GPUs', '2nd in line', 'about 12:30']);
+    const range = { ...it_, expected_start_from: NOON + 600, expected_start_until: NOON + 3600 };
+    assert.deepEqual(format.facts(range, devices, NOON), [
+      '2 GPUs',
+      '2nd in line',
+      '12:10 to 13:00'
+    ]);
     assert.deepEqual(format.facts(work(1, { state: 'queued' }), devices, NOON), ['1 GPU']);
   });
 

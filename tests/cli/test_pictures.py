@@ -12,7 +12,7 @@ from rich.console import Console
 
 from jupyter_gpu.cli.picture import bar, left_text, status_picture, used_text
 from jupyter_gpu.cli.text import short_of, why
-from jupyter_gpu.model import Ask, EventView, Kind, QuotaView, State, Status, WaitingReason
+from jupyter_gpu.model import Ask, EventView, Kind, QuotaView, SoonerView, State, Status, WaitingReason
 from tests.cli.conftest import Terminal
 from tests.cli.fake import GIB, HOUR, NOW, FakeClient, device, ended, holder, lab, spec, workload
 
@@ -68,7 +68,7 @@ Job 14: sweep 3
   `jupyter gpu cancel 14`.
 
   state      queued
-  expected   16:05
+  expected   about 16:05
   owner      you
   team       vision
   queue      training, priority 50
@@ -459,3 +459,26 @@ def test_a_quota_of_one_is_no_many():
 
     assert used_text(rule) == "0 of 1 GPU, 0.5 of 1 GPU-hour"
     assert left_text(rule, NOW) == "1 GPU, 0.5 GPU-hours"
+
+
+def test_a_range_is_told_in_the_line_and_what_would_be_sooner_in_full(gpu):
+    """The line has the range, a look at one has also which other ask would start sooner, a line for each."""
+    gpu.client.answers["workload 5"] = workload(
+        5,
+        waiting=WaitingReason.DEVICES,
+        ahead=2,
+        expected_start_at=NOW + 3 * HOUR,
+        expected_start_from=NOW + 2 * HOUR,
+        expected_start_until=NOW + 4 * HOUR,
+        sooner=(
+            SoonerView(devices=2, expected_start_from=NOW, expected_start_until=NOW),
+            SoonerView(queue="deferred", expected_start_from=NOW + HOUR, expected_start_until=NOW + 2 * HOUR),
+            SoonerView(device_class="", expected_start_from=NOW + HOUR, expected_start_until=NOW + HOUR),
+        ),
+    )
+
+    shown = gpu("show", "5").out
+
+    assert "expected   16:05 to 18:05\n" in shown
+    assert "sooner     with 2 GPUs, at once\n             in queue deferred, 15:05 to 16:05\n" in shown
+    assert "of any class, about 15:05\n" in shown
