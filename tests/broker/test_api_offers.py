@@ -86,7 +86,7 @@ def test_it_is_counted_for_the_team_that_is_named(tmp_runtime: Places) -> None:
                 (await ada.get(f"/offers{query}")).json() for query in ("", "?team=vision", "?team=audio")
             ]
             assert (usual["teams"], usual["teams_differ"]) == (["speech", "vision"], True)
-            assert by_name(usual)["one"]["never"]
+            assert "the quota of team speech" in by_name(usual)["one"]["refused"]
             assert by_name(vision)["one"]["starts_now"]
             assert "is not in the team 'audio'" in by_name(others)["one"]["refused"]
             assert (await ada.get("/offers?teem=vision")).status_code == 422
