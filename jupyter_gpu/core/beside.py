@@ -42,7 +42,7 @@ class Beside:
         barred = {
             uuid
             for hold, uuids in others
-            for uuid in uuids
+            for uuid in uuids.union(hold.devices)
             if not isinstance(hold, Window) or hold.is_named or self._now < hold.from_at <= soon
         }
         for _ in range(MOST_CHOICES if chosen - barred else 0):

@@ -149,9 +149,13 @@ class Kept:
             # What was promised ends with its time, however late the word comes that it begins.
             late = window_of(it).until_at if it.is_booked else inf
             gone_by = min(late, self._now + self.sure_to_be_gone_after(it))
-            for hold, uuids in self.calendar().look(gone_by):
+            kept = self.calendar().look(gone_by)
+            mine = {uuid for hold, uuids in kept if is_for(hold, it) for uuid in uuids}
+            for hold, uuids in kept:
                 if hold.from_at < gone_by and not is_for(hold, it):
                     barred |= uuids
+                    # Also where one that was promised before takes them from it for a part of its time.
+                    barred |= set(hold.devices) - mine
         return barred
 
     def sure_to_be_gone_after(self, it: Workload) -> float:

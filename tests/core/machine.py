@@ -209,6 +209,7 @@ class Checked(Play):
             events = decide_module.decide(self.world, command, self.now)
             if self.world.revision != before.revision:
                 raise Wrong("decide changed the world that it was given")
+            self.is_settled = True
             return events
         known = self.memory._step
         events = decide_module.step(self.world, command, self.now, memory=self.memory)
@@ -335,8 +336,11 @@ class Checked(Play):
         self._look_at_liveness()
 
     def _look_at_liveness(self) -> None:
-        """What is first in line and fits on free devices is not left waiting."""
+        """What is first in line and fits on free devices is not left waiting, unless others leave some for another."""
         world = self.world
+        leaving_for = {it.evicted_for for it in world.holders()}
+        if any(it.id in leaving_for for it in world.queued()):
+            return
         first = oracle.first_in_line(world) if self.is_settled else None
         has_shares = any(r.share_devices is not None for r in world.policy.quotas)
         if first is not None and not has_shares and self._fits(world, first):
@@ -359,9 +363,9 @@ class Checked(Play):
         """Everything is released, mended and given time: then all that can run does run. Nobody starves."""
         self.do(LoadPolicy(policy=Policy(teams=TEAMS, quotas=(), sharing=IN_PARTS)))
         self.do(SeeDevices(pool="local", devices=DEVICES))
-        self.is_settled = False
         for id_ in list(self.world.holds):
             self.do(RemoveHold(hold=id_, by="op"))
+        self.is_settled = False
         self.world.readings.clear()
         self.world.uses.clear()
         for device in DEVICES:

@@ -285,3 +285,15 @@ def test_who_waited_past_the_limit_keeps_no_promise_from_being_kept():
 
     play.later(HOUR)
     assert play.devices_of(booked) == ("gpu-1",)
+
+
+def test_nothing_starts_on_a_device_in_maintenance_though_it_is_promised_for_later():
+    """The reservation was promised first and begins before the maintenance ends; until then nobody has the device."""
+    play = Play(DEVICES[:1], POLICY)
+    booked = play.reservation("bob", 1, HOUR, not_before=play.now + HOUR, holder=None)
+    spans = (Span(from_at=play.now, until_at=play.now + 2 * HOUR),)
+    play.do(AddHold(name="works", by="op", devices=("gpu-0",), windows=spans))
+
+    assert play.waiting(play.job("ada", seconds=600, queue="firm")) is WaitingReason.HOLD
+    play.later(HOUR)
+    assert play.devices_of(booked) == ("gpu-0",)
