@@ -81,7 +81,7 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     order_most_seconds: int = 302_400
     order_use_weight: int = 5
     #: And what it costs by itself, however short the work is expected to be: so much who had all of the recent use.
-    order_use_seconds: int = 43_200
+    order_use_seconds: int = 86_400
     half_life_seconds: int = 7 * 86_400
     #: Most queued workloads of one owner; beyond it an ask is refused.
     most_queued: int = 20_000

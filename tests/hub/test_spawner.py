@@ -352,7 +352,7 @@ def test_a_refusal_is_text_for_programs_and_a_list_for_people(tmp_runtime):
 @pytest.mark.parametrize(
     ("quota", "held", "profile", "waits", "said", "ways"),
     [
-        (1, 1, "one", False, "not started. You hold 1 of the 1 GPU allowed at once, and this takes 1.", "give something"),
+        (1, 1, "one", False, "You hold 1 of the 1 GPU allowed at once, and this takes 1.", "give something"),
         (1, 0, "two", False, "2 GPUs are more than 1 GPU at once, the quota of user ana.", "choose “One"),
         (1, 0, "two", True, "2 GPUs are more than 1 GPU at once, the quota of user ana.", "choose “One"),
     ],
