@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
+_NAMES = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
+#: Of a day at least so many letters are written.
+_LETTERS = 3
 LOOK_SECONDS = 60.0
 LONGEST_HOURS = 100
 _HINT = 'Write days and hours: "tue 10:00-12:00", "mon-fri 09:00-17:00", "mon,wed 22:00-06:00", "daily 12:00-13:00".'
@@ -78,11 +81,16 @@ def _days(text: str, every: str) -> Iterator[int]:
         first, dash, last = part.partition("-")
         if part == "daily":
             yield from range(7)
-        elif first[:3] in DAYS and (not dash or last[:3] in DAYS) and first.isalpha():
+        elif _is_day(first) and (not dash or _is_day(last)):
             begin, end = DAYS.index(first[:3]), DAYS.index(last[:3] if dash else first[:3])
             yield from (day % 7 for day in range(begin, end + 1 + (7 if end < begin else 0)))
         else:
             raise InvalidAsk(f"there is no day {part[:20]!a} in {every[:60]!a}", hint=_HINT)
+
+
+def _is_day(word: str) -> bool:
+    """Like "tue" or "tuesday", and nothing that only begins so."""
+    return len(word) >= _LETTERS and any(name.startswith(word) for name in _NAMES)
 
 
 def _time(text: str) -> time:

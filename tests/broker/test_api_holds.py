@@ -72,6 +72,11 @@ def test_only_operators_put_and_remove(tmp_runtime: Places) -> None:
 @pytest.mark.parametrize(
     "words",
     [
+        {"every": "MONDAYxyz 10:00-12:00"},
+        {"every": None, "from_at": 1e308, "until_at": 1.1e308},
+        {"every": None, "from_at": -1e15, "until_at": NOON},
+        {"until": 1e300},
+        {"teams": ["ml101", " "]},
         {"every": None},
         {"from_at": NOON},
         {"every": "never"},

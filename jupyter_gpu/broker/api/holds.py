@@ -12,7 +12,7 @@ from ..holds import Weekly, windows_of
 from ..recurring import own_timezone
 from . import views
 from .base import PREFIX, Base, endpoint
-from .bounds import check_key, check_word
+from .bounds import LATEST_INSTANT, check_key, check_word
 
 
 class Holds(Base):
@@ -58,9 +58,19 @@ class HoldHandler(Base):
         return shown
 
 
+def _refuse_no_time(body: HoldBody) -> None:
+    """What no calendar has cannot be shown to anybody either."""
+    for word, at in (("from_at", body.from_at), ("until_at", body.until_at), ("until", body.until)):
+        if at is not None and not 0 <= at <= LATEST_INSTANT:
+            raise InvalidAsk(f"{word} {at} is no time that a hold can have", hint="Give Unix seconds of this century.")
+
+
 def _command(body: HoldBody, by: str, key: str | None, now: float) -> AddHold:
     for word, text in (("name", body.name), ("device_class", body.device_class or ""), *_named(body)):
         check_word(word, text)
+    _refuse_no_time(body)
+    if not all(name.strip() for name in (*body.users, *body.teams)):
+        raise InvalidAsk("a hold for nobody was meant for somebody", hint="Give the names of its users or teams.")
     is_single = body.from_at is not None or body.until_at is not None
     if is_single is (body.every is not None):
         raise InvalidAsk("a hold comes each week, or once", hint="Give its days and hours, or its beginning and end.")
