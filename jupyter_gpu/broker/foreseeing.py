@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from ..core.foresight import Foresight, foresee
@@ -25,6 +26,8 @@ log = logging.getLogger(__name__)
 OLD_SECONDS = 60.0
 #: After each look a rest, so that looks take no more than a tenth of the time, and a burst of work is one look.
 LEAST_REST_SECONDS, RESTS = 1.0, 9.0
+#: So long a look may take at most, and one at a single workload, and the one at what would be sooner.
+LOOK_SECONDS, ALONE_SECONDS = 3.0, 1.0
 #: Who listens is told of what differs by more than this.
 _DIFFERS_SECONDS = 60.0
 
@@ -74,7 +77,7 @@ class Foreseeing:
         try:
             await asyncio.sleep(self._rest_seconds)
             world, now, begun = loop.world, loop.now(), time.monotonic()
-            found = await asyncio.to_thread(foresee, world.copy(), now)
+            found = await asyncio.to_thread(foresee, world.copy(), now, is_over=_after(LOOK_SECONDS))
             self._rest_seconds = max(LEAST_REST_SECONDS, RESTS * (time.monotonic() - begun))
             before, self._known = self._known, found
             self._revision, self._made_at, loop.moment = world.revision, now, None
@@ -88,8 +91,17 @@ class Foreseeing:
 
 
 def _alone(world: World, it: Workload, now: float) -> tuple[Expected | None, tuple[SoonerView, ...]]:
-    expected = foresee(world, now, [it.id]).of(it.id, now)
-    return expected, () if expected is None else sooner(world, it, now, expected)
+    expected = foresee(world, now, [it.id], is_over=_after(ALONE_SECONDS)).of(it.id, now)
+    if expected is None:
+        return None, ()
+    is_over = _after(ALONE_SECONDS)
+    return expected, sooner(world, it, now, expected, lambda: is_over(1))
+
+
+def _after(seconds: float) -> Callable[[int], bool]:
+    """Whether the first of two runs has had its half of the time, or the second the rest."""
+    begun = time.monotonic()
+    return lambda run: time.monotonic() > begun + seconds * (run + 1) / 2
 
 
 def _differs(before: Foresight | None, after: Foresight, now: float) -> bool:

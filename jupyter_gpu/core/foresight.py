@@ -7,7 +7,7 @@ at once. Nothing of it is state: it is made on read, and the same world and time
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from heapq import heappop, heappush
 from math import ceil, exp, floor, inf
 from typing import NamedTuple
@@ -73,11 +73,15 @@ def foresee(
     *,
     budget: int = BUDGET,
     horizon: float = inf,
+    is_over: Callable[[int], bool] = lambda _: False,
 ) -> Foresight:
-    """The range of the start of all that wait, or of these alone; what comes after `horizon` is not looked for."""
+    """The range of the start of all that wait, or of these alone; what comes after `horizon` is not looked for.
+
+    `is_over` is asked before each step of the first and of the second run whether it has had time enough.
+    """
     early, late = (Run(world, now, permille, only, budget, horizon) for permille in (EARLY, LATE))
-    early.go()
-    late.go()
+    early.go(lambda: is_over(0))
+    late.go(lambda: is_over(1))
     found = ((id_, early.starts.get(id_), late.starts.get(id_)) for id_ in sorted(early.wanted))
     return Foresight({id_: _widened(now, first, last, early.now) for id_, first, last in found})
 
@@ -122,13 +126,13 @@ class Run:
         slices = any(queue.slice_factor is not None for queue in world.policy.queues)
         self._tick_seconds = _TURN_SECONDS if slices else _TICK_SECONDS
 
-    def go(self) -> None:
+    def go(self, is_over: Callable[[], bool] = lambda: False) -> None:
         """Until all that are wanted have started, or nothing more is found out."""
         for it in list(self._world.holders()):
             self._begin(it)
         self._tell(Tick())
         ticked = busy = self.now
-        while self._budget > 0 and len(self.starts) < len(self.wanted):
+        while self._budget > 0 and len(self.starts) < len(self.wanted) and not is_over():
             at = min(ticked + self._tick_seconds, *self._next())
             if at > min(self._horizon, busy + _MOST_IDLE_SECONDS):
                 break
@@ -182,7 +186,8 @@ class Run:
         if it.lease is None:
             return
         if it.lease.attach_by is not None and it.holder is None:
-            self._tell(Move(workload=it.id, by="foresight", holder=_HOLDER))  # that nobody comes is not foreseen
+            # That nobody comes is not foreseen.
+            self._tell(Move(workload=it.id, by="foresight", holder=_HOLDER), places=False)
         at = self._leaves_at(it)
         if at is not None:
             heappush(self._ends, (max(self.now, at), it.id, it.lease.granted_at))

@@ -6,7 +6,7 @@ What its owner may not have is refused there as everywhere, and is not told. Onl
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import msgspec
 
@@ -24,8 +24,13 @@ _HOLDER = Holder(kind="kernel", name="foreseen")
 _HALVINGS, _LEAST_SECONDS = 2, 600
 
 
-def sooner(world: World, it: Workload, now: float, expected: Expected) -> tuple[SoonerView, ...]:
-    """The few other asks that would start clearly sooner than it is expected to, the soonest first of each kind."""
+def sooner(
+    world: World, it: Workload, now: float, expected: Expected, is_over: Callable[[], bool] = lambda: False
+) -> tuple[SoonerView, ...]:
+    """The few other asks that would start clearly sooner than it is expected to; of each kind the least change.
+
+    None is tried any more once `is_over` says so, and a try that goes on then finds what it has found.
+    """
     if it.state is not State.QUEUED or it.waiting not in _HELPS or it.unmet or it.is_booked or it.member is not None:
         return ()
     found: dict[str, SoonerView] = {}
@@ -33,8 +38,10 @@ def sooner(world: World, it: Workload, now: float, expected: Expected) -> tuple[
     for what, change in _changes(world, it):
         if what in found:
             continue
+        if is_over():
+            break
         tried += 1
-        would = _would_start(world, it, change, now, expected)
+        would = _would_start(world, it, change, now, expected, is_over)
         if would is not None and would.until_at is not None and _is_clearly_sooner(would, expected, now):
             found[what] = msgspec.structs.replace(
                 change, expected_start_from=would.from_at, expected_start_until=would.until_at
@@ -86,7 +93,9 @@ def _other_classes(world: World, ask: Ask) -> list[str]:
     return ["", *others] if len(others) > 1 else others
 
 
-def _would_start(world: World, it: Workload, change: SoonerView, now: float, expected: Expected) -> Expected | None:
+def _would_start(  # noqa: PLR0917 - what one try is
+    world: World, it: Workload, change: SoonerView, now: float, expected: Expected, is_over: Callable[[], bool]
+) -> Expected | None:
     """When that would start if it were asked for now, and this one not; None where it may not be, or not sooner."""
     other = world.copy()
     try:
@@ -99,7 +108,8 @@ def _would_start(world: World, it: Workload, change: SoonerView, now: float, exp
         return Expected(now, now) if new.is_live else None
     # No later than the present end is of any use, so nothing later is looked for.
     horizon = expected.from_at if expected.until_at is None else expected.until_at
-    return foresee(other, now, [new.id], budget=BUDGET // 4, horizon=horizon).starts.get(new.id)
+    found = foresee(other, now, [new.id], budget=BUDGET // 4, horizon=horizon, is_over=lambda _: is_over())
+    return found.starts.get(new.id)
 
 
 def _asked_anew(world: World, it: Workload, change: SoonerView) -> Submit:

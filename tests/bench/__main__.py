@@ -21,6 +21,7 @@ from rich.table import Table
 MODULES = (
     "planner",
     "replay",
+    "foresight",
     "starting",
     "throughput",
     "reserving",
