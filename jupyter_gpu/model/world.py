@@ -234,7 +234,9 @@ class World:
                     self.stock.give_back(self.devices[uuid])
 
     def _hold_on(self, before: Workload, workload: Workload) -> None:
-        """The same devices, in another state or otherwise held."""
+        """The same devices, in another state or otherwise held; in the order of the last change, as stores have it."""
+        del self.live[workload.id]
+        self.live[workload.id] = None
         self.ends.put(workload)
         if workload.state is State.YIELDING:
             self.yielding[workload.id] = None

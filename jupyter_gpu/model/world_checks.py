@@ -59,8 +59,6 @@ def _index_problems(world: World) -> list[str]:
         set(world.yielding), world.live_by
     ):  # fmt: skip
         broken.append("what is free, or yields, does not agree with the leases and the devices")
-    if fresh.habits != world.habits:
-        broken.append("what is remembered of how long work ran does not agree with the workloads")
     mine = (world.children, world.members, world.links_by)
     if (fresh.children, fresh.members, fresh.links_by) != mine:
         broken.append("what waits for others' ends, or runs of an array, does not agree with the workloads")

@@ -97,7 +97,7 @@ def test_what_a_quota_would_have_done(broker: Broker, tmp_path: Path) -> None:
     # Without the second the third begins at 100, and ends at 110.
     ruled = runs["rule.py", 2]
     assert waits(ruled) == (40, 80, 110)
-    assert (ruled["jobs"], ruled["not_run"]) == (2, {"it never started: it waits for quota": 1})
+    assert (ruled["jobs"], ruled["not_run"]) == (2, {"2 GPUs are more than 1 GPU at once, the quota of user bob": 1})
     assert ruled["utilisation"] == pytest.approx((2 * 100 + 10) / (2 * 110))
     assert ET.parse(picture).getroot().tag.endswith("svg")  # noqa: S314 - we have just drawn it
 
