@@ -256,8 +256,10 @@ def test_a_life_with_a_preemption_is_told_in_sentences():
 
     assert texts(play, job) == [
         "job 1 (digits) has started, 0s after it was submitted.",
-        f"job 1 (digits) must yield by {by}. Makes room for reservation 2: queue interactive goes first. "
-        "It goes on by itself when there is room.",
+        (
+            f"job 1 (digits) must yield by {by}. Makes room for reservation 2: queue interactive goes first. "
+            "It goes on by itself when there is room."
+        ),
     ]
     assert texts(play, job, ("ended", "failed")) == []
 

@@ -46,7 +46,8 @@ ROOTS = (
 BODIES = (ours.KernelAsk, ours.PinBody, ours.FileJob, bodies.SubmitBody, bodies.ExtendBody, bodies.ReleaseBody)
 
 _MODULES = (
-    states, jobs, nouns, devices, recurring, bodies, hold_views, prospects, quota_views, documents, histories, notebooks, ours,
+    states, jobs, nouns, devices, recurring, bodies, hold_views, prospects, quota_views, documents, histories,
+    notebooks, ours,
 )  # fmt: skip
 _PLAIN = {str: "string", bytes: "string", int: "number", float: "number", bool: "boolean", types.NoneType: "null"}
 _WIDTH = 100
