@@ -75,7 +75,7 @@ def test_what_another_rule_would_have_done(gpu, trace, tmp_path):
         ("jupyter_gpu_config.py", 2),
         ("rule.json", 3),
     ]
-    assert runs[1]["not_run"] == {"it never started: it waits for quota": 1}
+    assert runs[1]["not_run"] == {"1 GPU is more than 0 GPUs at once, the quota of user bob": 1}
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 
 from jupyter_gpu.core.simulation.figures import figures
 from jupyter_gpu.core.simulation.replay import Assumed, ours
-from jupyter_gpu.model import Policy, QuotaRule
+from jupyter_gpu.model import HoldPolicy, Policy
 from tests.core.simulation.ground import jobs, some_jobs, when
 
 
@@ -70,11 +70,12 @@ def test_what_could_never_be_placed_is_refused():
 
 
 def test_what_never_starts_does_not_keep_the_replay_from_its_end():
-    """A quota of nothing."""
-    runs = ours(jobs((0, 1, 10, "a"), (0, 1, 10, "b")), [2], Policy(quotas=(QuotaRule(team="a", devices=0),)))
+    """All is held for others, for ever."""
+    hold = HoldPolicy(name="b", from_at=0, until_at=4e12, count=2, teams=("b",))
+    runs = ours(jobs((0, 1, 10, "a"), (0, 1, 10, "b")), [2], Policy(holds=(hold,)))
 
     assert when(runs) == [(1, 0, 10)]
-    assert runs.refused == {0: "it never started: it waits for quota"}
+    assert runs.refused == {0: "it never started: it waits for hold"}
 
 
 def test_a_limit_below_the_run_time_ends_nothing():
