@@ -180,8 +180,9 @@ def test_a_share_comes_back_of_shared_devices_as_parts():
 def test_who_is_in_two_teams_uses_the_share_of_the_one_they_name():
     """The first by name unless they say which; what it counts for is fixed at the submission."""
     teams = {"speech": ("ada",), "vision": ("ada",)}
-    quotas = (QuotaRule(team="vision", share_devices=1), QuotaRule(team="speech", devices=0))
-    play = Play(1, Policy(quotas=quotas, teams=teams))
+    quotas = (QuotaRule(team="vision", share_devices=1), QuotaRule(team="speech", devices=1))
+    play = Play(2, Policy(quotas=quotas, teams=teams))
+    play.running("ada")
 
     assert play.waiting(play.job("ada")) is WaitingReason.QUOTA
     assert play.state(play.job("ada", team="vision")) is State.ACTIVE
