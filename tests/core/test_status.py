@@ -551,7 +551,7 @@ def test_a_device_names_the_nodes_that_its_holder_must_be_let_open() -> None:
     """Who starts a unit or a container for a lease needs them, and NVML's numbers do not tell."""
     play = Play(devices=1)
     (uuid,) = play.world.devices
-    play.world.devices[uuid] = msgspec.structs.replace(play.world.devices[uuid], nodes=("/dev/nvidia3",))
+    play.world.put_device(msgspec.structs.replace(play.world.devices[uuid], nodes=("/dev/nvidia3",)))
 
     assert seen_by(play, ADA).devices[0].nodes == ("/dev/nvidia3",)
 

@@ -60,7 +60,7 @@ def nodes_for(serving: Any) -> None:
 
     world = serving.loop.world
     for number, uuid in enumerate(sorted(world.devices)):
-        world.devices[uuid] = msgspec.structs.replace(world.devices[uuid], nodes=(f"/dev/nvidia{number + 2}",))
+        world.put_device(msgspec.structs.replace(world.devices[uuid], nodes=(f"/dev/nvidia{number + 2}",)))
 
 
 def test_systemd_gets_the_cards_of_the_lease_and_the_pin(tmp_runtime, monkeypatch):
