@@ -155,7 +155,8 @@ async def test_a_checkpoint_that_takes_longer_than_the_grace_is_skipped_and_the_
         outcome = await it.end()
         assert (outcome.signal, outcome.noticed, outcome.to_step) == (signal.SIGKILL, True, 1)
         assert [text.split()[1] for text in outcome.forced] == [f"({pid})"]
-        assert outcome.yield_seconds >= 2
+        # Its grace begins with the order, and the notice reaches it a moment later.
+        assert round(outcome.yield_seconds, 1) >= 2
         await it.run(sys.executable, "-c", SLOW, attempt=2, environment=ENVIRONMENT)
         log = it.log(1, 2)
         assert b"resumes from 1\n" in log
